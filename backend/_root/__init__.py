@@ -1,0 +1,8 @@
+"""An Apache TVM code generator for Arm Ethos-U microNPUs.
+
+The three packages follow the way of the data: ``tvm_ethosu.partition`` decides what the NPU
+takes, ``tvm_ethosu.scheduler`` plans it for the memory there is, ``tvm_ethosu.backend`` turns
+the plan into bytes and runs them.
+"""
+
+__version__ = "0.1.0"

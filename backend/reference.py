@@ -1,0 +1,194 @@
+"""TFLite Micro as the reference for numbers: outputs and inner tensors of a quantized network."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tvm_ethosu.partition.tflite_file import TfliteFile, TfliteTensor, parse_tflite
+from tvm_ethosu.scheduler.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+_FIRST_ARENA_BYTES = 1 << 20
+_LAST_ARENA_BYTES = 1 << 30
+_OUTPUTS_SLOT = 8  # of the field SubGraph.outputs in its vtable
+
+
+def expose_tensors(data: bytes, tensors: Sequence[str | int]) -> bytes:
+    """Return a copy of a TFLite file with these inner tensors as further outputs, in this order.
+
+    ``tensors`` holds names or indices. Nothing else changes: a longer list of outputs is put
+    behind the file, and the one offset that leads to the list is bent. A tensor that is an output
+    already is not added again.
+
+    Raises:
+        UserError: a tensor does not exist, or is an input or a constant.
+    """
+    file = parse_tflite(data)
+    outputs = list(file.outputs)
+    for index in _resolve(file, tensors):
+        if file.tensors[index].is_constant or index in file.inputs:
+            raise UserError(
+                f"tensor {file.tensors[index].name!r} is no result of an operator: "
+                "it cannot be made an output"
+            )
+        if index not in outputs:
+            outputs.append(index)
+    return _with_outputs(data, outputs)
+
+
+class Reference:
+    """A network in TFLite Micro's interpreter, prepared once, to be run on many inputs."""
+
+    def __init__(self, data: bytes, tensors: Sequence[str | int] = ()) -> None:
+        """Prepare the network of ``data``; ``tensors`` (names or indices) are to be seen too.
+
+        Raises:
+            UserError: the file is damaged, TFLite Micro is not installed, lacks an operator, or
+                refuses the network.
+        """
+        file = parse_tflite(data)
+        self._inputs = tuple(file.tensors[index] for index in file.inputs)
+        inner = _resolve(file, tensors)
+        exposed = expose_tensors(data, [index for index in inner if index not in file.inputs])
+        outputs = parse_tflite(exposed).outputs
+        wanted = (*file.outputs, *inner)
+        # Per result: its place among the interpreter's outputs, or None for an input's index.
+        self._sources = tuple(
+            (True, outputs.index(index)) if index in outputs else (False, file.inputs.index(index))
+            for index in wanted
+        )
+        self._interpreter = _prepare(exposed)
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """Return the network's outputs, then the inner tensors asked for, in their order.
+
+        ``inputs`` are arrays of the shapes and dtypes that the network states. Each run starts
+        from the network's first state, also when it has variables.
+
+        Raises:
+            UserError: an input does not fit the network, or an operator fails.
+        """
+        self._check(inputs)
+        with _captured() as text:
+            try:
+                self._interpreter.reset()
+                for index, array in enumerate(inputs):
+                    self._interpreter.set_input(np.ascontiguousarray(array), index)
+                self._interpreter.invoke()
+            except (RuntimeError, ValueError) as error:
+                raise UserError(f"TFLite Micro cannot run the network: {text() or error}") from None
+            return [
+                np.array(self._interpreter.get_output(index) if is_output else inputs[index])
+                for is_output, index in self._sources
+            ]
+
+    def _check(self, inputs: Sequence[Array]) -> None:
+        if len(inputs) != len(self._inputs):
+            raise UserError(f"the network takes {len(self._inputs)} inputs (got {len(inputs)})")
+        for array, tensor in zip(inputs, self._inputs, strict=True):
+            if array.shape != tensor.shape or array.dtype.name != tensor.dtype:
+                raise UserError(
+                    f"input {tensor.name!r} is {tensor.dtype} of shape {list(tensor.shape)} "
+                    f"(got {array.dtype.name} of shape {list(array.shape)})"
+                )
+
+
+def run_reference(
+    data: bytes, inputs: Sequence[Array], tensors: Sequence[str | int] = ()
+) -> list[Array]:
+    """Run a network once; as Reference(data, tensors).run(inputs)."""
+    return Reference(data, tensors).run(inputs)
+
+
+def _resolve(file: TfliteFile, tensors: Sequence[str | int]) -> tuple[int, ...]:
+    names = {tensor.name: tensor.index for tensor in file.tensors}
+    indices = []
+    for key in tensors:
+        index = names.get(key, -1) if isinstance(key, str) else key
+        if not 0 <= index < len(file.tensors):
+            raise UserError(f"no such tensor (got {key!r}, the network has {len(file.tensors)})")
+        indices.append(_computed(file.tensors[index]).index)
+    return tuple(indices)
+
+
+def _computed(tensor: TfliteTensor) -> TfliteTensor:
+    if tensor.is_constant:
+        raise UserError(f"tensor {tensor.name!r} is a constant: it is no result to look at")
+    return tensor
+
+
+def _with_outputs(data: bytes, outputs: Sequence[int]) -> bytes:
+    """Return the file with another list of outputs; the file has been checked before."""
+    import tflite  # noqa: PLC0415  # part of the extras only
+
+    table = tflite.Model.GetRootAs(data).Subgraphs(0)._tab
+    field = int(table.Pos + table.Offset(_OUTPUTS_SLOT))
+    changed = bytearray(data)
+    changed += bytes(-len(changed) % 4)
+    changed[field : field + 4] = (len(changed) - field).to_bytes(4, "little")
+    changed += len(outputs).to_bytes(4, "little")
+    for index in outputs:
+        changed += index.to_bytes(4, "little")
+    return bytes(changed)
+
+
+def _prepare(data: bytes) -> Any:  # noqa: ANN401
+    """Return an interpreter with an arena that is large enough."""
+    runtime = _runtime()
+    arena_bytes = _FIRST_ARENA_BYTES
+    while True:
+        with _captured() as text:
+            try:
+                return runtime.Interpreter.from_bytes(data, arena_size=arena_bytes)
+            except (RuntimeError, ValueError, AttributeError) as error:
+                reason = text() or str(error)
+        if not _is_out_of_arena(reason) or arena_bytes >= _LAST_ARENA_BYTES:
+            raise UserError(f"TFLite Micro does not take the network: {reason}")
+        arena_bytes *= 4
+
+
+def _is_out_of_arena(reason: str) -> bool:
+    return "missing:" in reason or "allocate" in reason.lower()
+
+
+def _runtime() -> Any:  # noqa: ANN401
+    try:
+        from tflite_micro.python.tflite_micro import runtime  # noqa: PLC0415
+    except ImportError:
+        raise UserError(
+            "the reference needs TFLite Micro, which is not installed: "
+            "pip install 'tvm-ethosu[test]'"
+        ) from None
+    return runtime
+
+
+@contextlib.contextmanager
+def _captured() -> Iterator[Callable[[], str]]:
+    """Keep what C++ code writes to stdout and stderr; the value yields the text so far, short."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as sink, contextlib.ExitStack() as stack:
+        for descriptor in (1, 2):
+            saved = os.dup(descriptor)
+            stack.callback(os.close, saved)
+            stack.callback(os.dup2, saved, descriptor)
+            os.dup2(sink.fileno(), descriptor)
+
+        def text() -> str:
+            sink.seek(0)
+            lines = sink.read().decode("utf-8", "replace").split("\n")
+            return " ".join(line.strip() for line in lines if line.strip())[:300]
+
+        yield text

@@ -1,0 +1,100 @@
+"""Execution of a decoded stream in program order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tvm_ethosu.backend.sim.context import Context
+from tvm_ethosu.backend.sim.convolution import macs, run_convolution
+from tvm_ethosu.backend.sim.dma import run_dma
+from tvm_ethosu.backend.sim.elementwise import run_elementwise
+from tvm_ethosu.backend.sim.errors import SimulationError
+from tvm_ethosu.backend.sim.limits import check_macs
+from tvm_ethosu.backend.sim.memory import Memory, Region
+from tvm_ethosu.backend.sim.operations import (
+    AnyOperation,
+    BlockOperation,
+    Conv,
+    Depthwise,
+    Dma,
+    ElementType,
+    Elementwise,
+    Pool,
+    Stream,
+)
+from tvm_ethosu.backend.sim.output import clobber_lut
+from tvm_ethosu.backend.sim.pooling import run_pool
+
+
+@dataclass(frozen=True)
+class OperationReport:
+    """One executed operation; ``macs`` are multiply-accumulates of convolutions."""
+
+    kind: str
+    offset: int
+    macs: int
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What a run executed, in order."""
+
+    operations: tuple[OperationReport, ...]
+
+    @property
+    def total_macs(self) -> int:
+        """Return the multiply-accumulates of all operations."""
+        return sum(operation.macs for operation in self.operations)
+
+
+def run(stream: Stream, regions: Mapping[int, Region], *, strict: bool = True) -> RunReport:
+    """Execute a stream in place on the arrays of ``regions``.
+
+    In strict mode a stream that relies on behaviour without evidence raises AmbiguousError;
+    otherwise the guess documented in docs/simulator.md applies. Raises SimulationError.
+    """
+    memory = Memory(regions, stream.accelerator.shram_banks * 1024)
+    context = Context(stream, memory, strict)
+    return RunReport(tuple(_execute(op, context) for op in stream.operations))
+
+
+def _execute(op: AnyOperation, context: Context) -> OperationReport:
+    try:
+        count = _dispatch(op, context)
+    except SimulationError as error:
+        raise error.at(op.offset, op.kind) from None
+    return OperationReport(op.kind, op.offset, count)
+
+
+def _dispatch(op: AnyOperation, context: Context) -> int:
+    if isinstance(op, Dma):
+        return run_dma(op, context)
+    if not isinstance(op, BlockOperation):
+        return 0
+    _check_block(op, context)
+    match op:
+        case Conv() | Depthwise():
+            result = run_convolution(op, context)
+        case Pool():
+            result = run_pool(op, context)
+        case Elementwise():
+            result = run_elementwise(op, context)
+        case _:
+            raise SimulationError(f"no execution for {op.kind}")
+    clobber_lut(op, context)
+    return result
+
+
+def _check_block(op: BlockOperation, context: Context) -> None:
+    for feature_map in (op.ifm, op.ofm):
+        context.ambiguous_if(
+            feature_map.type in (ElementType.U16, ElementType.U32),
+            f"{feature_map.name} of type {feature_map.type.name}",
+        )
+    context.ambiguous_if(op.ifm_rounding != 0, "IFM_PRECISION rounding mode bits")
+    context.ambiguous_if(op.acc_format == 2, "floating-point accumulators")
+    depth = op.ifm.shape.depth if isinstance(op, Conv) else 1
+    check_macs(op.ofm.shape.elements * op.kernel.taps * depth)
+    if isinstance(op, Conv | Depthwise):
+        check_macs(macs(op))

@@ -1,0 +1,25 @@
+"""How much work one operation may ask for, so that a damaged stream ends in an error."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tvm_ethosu.backend.sim.errors import LimitError
+
+MAX_ELEMENTS: Final = 1 << 26
+"""Elements of one feature map, with its padding."""
+
+MAX_MACS: Final = 1 << 34
+"""Multiply-accumulates (or compared or summed elements) of one operation."""
+
+
+def check_elements(what: str, elements: int) -> None:
+    """Raise LimitError when a feature map is too large to hold."""
+    if elements > MAX_ELEMENTS:
+        raise LimitError(f"{what} has {elements} elements, limit {MAX_ELEMENTS}")
+
+
+def check_macs(macs: int) -> None:
+    """Raise LimitError when an operation would take minutes."""
+    if macs > MAX_MACS:
+        raise LimitError(f"the operation takes {macs} MACs, limit {MAX_MACS}")

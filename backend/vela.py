@@ -1,0 +1,331 @@
+"""Everything that is asked of Arm's Vela: encoders, legal blocks, the register command stream.
+
+This is the only module that imports it. What its API takes without a word and then gets wrong is
+refused or mended here: weights outside of 9 bits (encoded as 0), biases outside of 40, types it
+does not check, a block dependency computed from the wrong padding. Its messages to stdout are
+swallowed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from ethosu.vela import api
+
+from tvm_ethosu.scheduler.arch import (
+    ALIGN_BYTES,
+    BIAS_BITS,
+    MAX_RESCALE_SHIFT,
+    MAX_WEIGHT,
+    MIN_WEIGHT,
+    Accelerator,
+    Arch,
+)
+from tvm_ethosu.scheduler.errors import InternalError
+from tvm_ethosu.scheduler.ir import (
+    Add,
+    Clamp,
+    Conv2D,
+    DepthwiseConv2D,
+    DType,
+    Kernel,
+    NpuOp,
+    Operand,
+    Padding,
+    Pool,
+    PoolKind,
+    Requantize,
+    Rescale,
+)
+from tvm_ethosu.scheduler.plan import Layout
+from tvm_ethosu.scheduler.ports import Block
+
+_ACCELERATORS: Mapping[Accelerator, Any] = {
+    Accelerator.U55_32: api.NpuAccelerator.Ethos_U55_32,
+    Accelerator.U55_64: api.NpuAccelerator.Ethos_U55_64,
+    Accelerator.U55_128: api.NpuAccelerator.Ethos_U55_128,
+    Accelerator.U55_256: api.NpuAccelerator.Ethos_U55_256,
+    Accelerator.U65_256: api.NpuAccelerator.Ethos_U65_256,
+    Accelerator.U65_512: api.NpuAccelerator.Ethos_U65_512,
+}
+_DTYPES: Mapping[DType, Any] = {
+    DType.U8: api.NpuDataType.UINT8,
+    DType.I8: api.NpuDataType.INT8,
+}
+_LAYOUTS: Mapping[Layout, Any] = {
+    Layout.NHWC: api.NpuLayout.NHWC,
+    Layout.NHCWB16: api.NpuLayout.NHCWB16,
+}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a tensor lies: which base pointer, at which offset, in which layout."""
+
+    region: int
+    offset: int
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bytes of the constants: one core's share of weights or scales."""
+
+    region: int
+    offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One of our operators beside Vela's form of it."""
+
+    op: NpuOp
+    vela: Any
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield
+
+
+def _traversal(op: NpuOp) -> Any:
+    """Return the order of weights that keeps the multipliers busier.
+
+    Depth first fills 32 IFM channels at a time, part kernel first 8 channels and 4 kernel
+    elements; for 8 channels or fewer the latter always wins (weight order: docs/architecture.md).
+    """
+    part_kernel = api.NpuBlockTraversal.PART_KERNEL_FIRST
+    depth_first = api.NpuBlockTraversal.DEPTH_FIRST
+    if not isinstance(op, Conv2D):
+        return depth_first
+    depth, elements = op.ifm.shape.c, op.kernel.elements
+    depth_use = depth / _round_up(depth, 32)
+    part_use = depth / _round_up(depth, 8) * elements / _round_up(elements, 4)
+    return part_kernel if depth <= 8 or part_use > depth_use else depth_first
+
+
+def _round_up(value: int, to: int) -> int:
+    return -(-value // to) * to
+
+
+def _feature_map(operand: Operand, placement: Placement) -> Any:
+    if operand.dtype not in _DTYPES:
+        raise InternalError(f"{operand}: the NPU stream is only made for 8-bit feature maps")
+    feature_map = api.NpuFeatureMap()
+    shape = operand.shape
+    feature_map.data_type = _DTYPES[operand.dtype]
+    feature_map.region = placement.region
+    feature_map.shape = api.NpuShape3D(shape.h, shape.w, shape.c)
+    feature_map.tiles = api.NpuTileBox(shape.h, 0, shape.w, [placement.offset, 0, 0, 0])
+    feature_map.layout = _LAYOUTS[placement.layout]
+    feature_map.quantization = api.NpuQuantization(operand.quant.scale, operand.quant.zero_point)
+    feature_map.name = operand.tensor
+    return feature_map
+
+
+def _unscaled(operand: Operand) -> Operand:
+    """Return the operand with scale 1: the scale stream holds the real factors."""
+    quant = type(operand.quant)(1.0, operand.quant.zero_point)
+    return Operand(operand.tensor, operand.shape, operand.dtype, quant)
+
+
+def _kernel(kernel: Kernel) -> Any:
+    return api.NpuKernel(
+        kernel.w,
+        kernel.h,
+        kernel.stride_w,
+        kernel.stride_h,
+        kernel.dilation_w,
+        kernel.dilation_h,
+    )
+
+
+def _padding(padding: Padding) -> Any:
+    return api.NpuPadding(padding.top, padding.left, padding.bottom, padding.right)
+
+
+def _activation(clamp: Clamp, ofm: Operand) -> Any:
+    """Return the limits as the reals that Vela turns back into exactly these integers."""
+    activation = api.NpuActivation(api.NpuActivationOp.NONE_OR_RELU)
+    scale, zero_point = ofm.quant.scale, ofm.quant.zero_point
+    activation.min = (clamp.minimum - zero_point) * scale
+    activation.max = (clamp.maximum - zero_point) * scale
+    return activation
+
+
+def _bare_operation(op: NpuOp) -> tuple[Any, Kernel, Padding]:
+    no_padding, unit = Padding(), Kernel(1, 1)
+    match op:
+        case Conv2D():
+            operation = api.NpuConv2DOperation()
+            operation.block_traversal = _traversal(op)
+            return operation, op.kernel, op.padding
+        case DepthwiseConv2D():
+            return api.NpuConvDepthWiseOperation(), op.kernel, op.padding
+        case Pool():
+            kinds = {
+                PoolKind.MAX: api.NpuPoolingOp.MAX,
+                PoolKind.AVERAGE: api.NpuPoolingOp.AVERAGE,
+            }
+            return api.NpuPoolingOperation(kinds[op.kind]), op.kernel, op.padding
+        case Requantize():
+            operation = api.NpuPoolingOperation(api.NpuPoolingOp.AVERAGE)
+            operation.fused_quantize = True
+            return operation, unit, no_padding
+        case Add():
+            return api.NpuElementWiseOperation(api.NpuElementWiseOp.ADD), unit, no_padding
+
+
+def make_operation(op: NpuOp, placements: Mapping[str, Placement]) -> Operation:
+    """Return Vela's form of an operator whose tensors lie at ``placements``."""
+    operation, kernel, padding = _bare_operation(op)
+    scaled = isinstance(op, Add | Requantize)
+    ifm, ofm = (op.ifm, op.ofm) if scaled else (_unscaled(op.ifm), _unscaled(op.ofm))
+    operation.ifm = _feature_map(ifm, placements[ifm.tensor])
+    operation.ofm = _feature_map(ofm, placements[ofm.tensor])
+    if isinstance(op, Add):
+        operation.ifm2 = _feature_map(op.ifm2, placements[op.ifm2.tensor])
+    operation.kernel = _kernel(kernel)
+    operation.padding = _padding(padding)
+    operation.activation = _activation(op.clamp, ofm)
+    operation.name = op.name
+    return Operation(op, operation)
+
+
+def legal_blocks(operation: Operation, arch: Arch) -> tuple[Block, ...]:
+    """Return the block configs that the shared RAM of the accelerator can hold."""
+    with _quiet():
+        found = api.npu_find_block_configs(operation.vela, _ACCELERATORS[arch.accelerator])
+    return tuple(Block(block.height, block.width, block.depth) for block in found)
+
+
+def set_block(operation: Operation, block: Block) -> None:
+    """Fix the block config; the weights must be encoded for the same depth."""
+    operation.vela.block_config = api.NpuShape3D(block.h, block.w, block.c)
+
+
+def set_constants(
+    operation: Operation, scales: Sequence[Range], weights: Sequence[Range]
+) -> None:
+    """Tell where scales and weights lie, one range per core."""
+
+    def addresses(ranges: Sequence[Range]) -> list[Any]:
+        return [api.NpuAddressRange(r.region, r.offset, r.size_bytes) for r in ranges]
+
+    operation.vela.biases = addresses(scales)
+    operation.vela.weights = addresses(weights)
+
+
+def encode_weights(
+    operation: Operation, arch: Arch, weights: npt.NDArray[np.int16], block: Block
+) -> tuple[bytes, ...]:
+    """Return the weight stream of each core for OHWI weights; cores take every other channel.
+
+    Raises:
+        InternalError: a weight lies outside of -255..255, which would be encoded as 0.
+    """
+    op = operation.op
+    assert isinstance(op, Conv2D | DepthwiseConv2D)
+    low, high = int(weights.min()), int(weights.max())
+    if low < MIN_WEIGHT or high > MAX_WEIGHT:
+        raise InternalError(f"{op.name}: weights {low}..{high} leave {MIN_WEIGHT}..{MAX_WEIGHT}")
+    streams = []
+    for core in range(min(arch.cores, weights.shape[0])):
+        with _quiet():
+            encoded = api.npu_encode_weights(
+                _ACCELERATORS[arch.accelerator],
+                np.ascontiguousarray(weights[core :: arch.cores], dtype=np.int16),
+                (op.kernel.dilation_w, op.kernel.dilation_h),
+                op.ifm.dtype.size_bytes * 8,
+                (block.c + arch.cores - 1 - core) // arch.cores,
+                isinstance(op, DepthwiseConv2D),
+                _traversal(op),
+            )
+        streams.append(bytes(encoded))
+    return tuple(streams)
+
+
+def encode_scales(
+    arch: Arch, biases: npt.NDArray[np.int64], rescales: Sequence[Rescale]
+) -> tuple[bytes, ...]:
+    """Return the scale stream of each core, padded to 16 bytes.
+
+    Raises:
+        InternalError: a bias needs more than 40 bits, or a rescale more than its field.
+    """
+    limit = 1 << (BIAS_BITS - 1)
+    streams = []
+    for core in range(min(arch.cores, len(rescales))):
+        packed = bytearray()
+        for bias, rescale in list(zip(biases, rescales, strict=True))[core :: arch.cores]:
+            in_range = -limit <= int(bias) < limit and 0 <= rescale.shift <= MAX_RESCALE_SHIFT
+            if not (in_range and 0 <= rescale.multiplier < 1 << 32):
+                raise InternalError(f"bias {bias} with {rescale} does not fit the scale stream")
+            packed += api.npu_encode_bias(np.int64(bias), rescale.multiplier, rescale.shift)
+        packed += bytes(-len(packed) % ALIGN_BYTES)
+        streams.append(bytes(packed))
+    return tuple(streams)
+
+
+def command_stream(operations: Sequence[Operation], arch: Arch) -> tuple[int, ...]:
+    """Return the register command stream, as 32-bit words, of operators in this order."""
+    with _quiet():
+        words = api.npu_generate_register_command_stream(
+            [operation.vela for operation in operations], _ACCELERATORS[arch.accelerator]
+        )
+    unsafe = [_block_dependency_is_unsafe(operation.op) for operation in operations]
+    return _wait_for_previous(tuple(int(word) for word in words), unsafe)
+
+
+def _block_dependency_is_unsafe(op: NpuOp) -> bool:
+    """Return whether Vela assumes rows that the operator's first blocks do not start from.
+
+    Its block dependency takes the padding at the right for the padding at the top.
+    """
+    windowed = isinstance(op, Conv2D | DepthwiseConv2D | Pool)
+    return windowed and op.padding.top > op.padding.right
+
+
+_SET_BLOCKDEP = 0x12F
+_LAST_OPERATION_CODE = 0x06
+_FIRST_BLOCK_OPERATION_CODE = 0x02
+
+
+def _commands(words: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield each command with its payload word, if it has one (bit 14 of the first word)."""
+    index = 0
+    while index < len(words):
+        length = 2 if words[index] & (1 << 14) else 1
+        yield tuple(words[index : index + length])
+        index += length
+
+
+def _wait_for_previous(words: tuple[int, ...], wait: Sequence[bool]) -> tuple[int, ...]:
+    """Return the stream with BLOCKDEP 0 where ``wait`` says so, unchanged elsewhere."""
+    if not any(wait):
+        return words
+    result: list[int] = []
+    intended = current = None
+    position = 0
+    for command in _commands(words):
+        code, has_payload = command[0] & 0x3FF, len(command) == 2
+        if code == _SET_BLOCKDEP and not has_payload:
+            intended = command[0] >> 16
+            continue
+        starts = not has_payload and _FIRST_BLOCK_OPERATION_CODE <= code <= _LAST_OPERATION_CODE
+        if starts:
+            wanted = 0 if wait[position] else intended
+            if wanted is not None and wanted != current:
+                result.append(_SET_BLOCKDEP | wanted << 16)
+                current = wanted
+            position += 1
+        result += command
+    return tuple(result)

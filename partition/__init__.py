@@ -1,0 +1,11 @@
+"""Decide which operators the NPU takes and why the others stay; TVM in, NPU graphs out."""
+
+if __name__.partition(".")[0] != "tvm_ethosu":
+    raise ImportError(
+        f"import tvm_ethosu.partition, not {__name__}: the folder name is not the package"
+    )
+
+from tvm_ethosu.partition.options import EthosUOptions
+from tvm_ethosu.partition.relay.partition import partition_for_ethosu
+
+__all__ = ["EthosUOptions", "partition_for_ethosu"]

@@ -1,0 +1,157 @@
+"""Operators of the model as operators of the NPU; knows no frontend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tvm_ethosu.partition.params import (
+    AddParams,
+    ConvParams,
+    OpParams,
+    PoolParams,
+    RequantizeParams,
+    TensorType,
+)
+from tvm_ethosu.partition.quantize import accumulator_factor, quantize_multiplier
+from tvm_ethosu.scheduler.errors import InternalError
+from tvm_ethosu.scheduler.ir import (
+    Add,
+    Constant,
+    Conv2D,
+    DepthwiseConv2D,
+    DType,
+    Kernel,
+    NpuOp,
+    Operand,
+    Pool,
+    Quant,
+    Requantize,
+    Rescale,
+    Shape,
+)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """One NPU operator and the constants that it brings along."""
+
+    op: NpuOp
+    constants: tuple[Constant, ...] = ()
+
+
+def to_shape(dims: Sequence[int]) -> Shape:
+    """Return 1 to 4 dimensions as NHWC: missing ones are 1, at the front."""
+    padded = (1,) * (4 - len(dims)) + tuple(dims)
+    return Shape(*padded)
+
+
+def fold_batch(shape: Shape) -> Shape:
+    """Return the same elements with the batch folded into the rows (for element-wise work)."""
+    return Shape(1, shape.n * shape.h, shape.w, shape.c)
+
+
+def _operand(tensor: str, of: TensorType, quant: Quant, shape: Shape | None = None) -> Operand:
+    return Operand(tensor, shape or to_shape(of.dims), DType(of.dtype), quant)
+
+
+def _rescales(params: ConvParams) -> tuple[Rescale, ...]:
+    channels = params.weights.shape[0]
+    scales = params.weight_scales
+    if len(scales) == 1:
+        scales = scales * channels
+    in_float32 = params.kind == "dense" or params.ifm.dtype == "uint8"
+    factors = [
+        quantize_multiplier(
+            accumulator_factor(
+                params.ifm_quant.scale, scale, params.ofm_quant.scale, product_in_float32=in_float32
+            )
+        )
+        for scale in scales
+    ]
+    found = tuple(factor for factor in factors if factor is not None)
+    if len(found) != channels:
+        raise InternalError(f"{params.origin}: a rescale factor passed the constraints wrongly")
+    return found
+
+
+def _without_idle_stride(kernel: Kernel, ofm: Shape) -> Kernel:
+    """Return the kernel with stride 1 along an axis with a single output."""
+    return Kernel(
+        kernel.h,
+        kernel.w,
+        kernel.stride_h if ofm.h > 1 else 1,
+        kernel.stride_w if ofm.w > 1 else 1,
+        kernel.dilation_h if kernel.h > 1 else 1,
+        kernel.dilation_w if kernel.w > 1 else 1,
+    )
+
+
+def lower_conv(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lowered:
+    """Return a convolution; a dense layer is a 1x1 convolution over its batch as a row."""
+    assert isinstance(params, ConvParams)
+    channels = params.weights.shape[0]
+    bias = np.zeros(channels, np.int64) if params.bias is None else params.bias
+    constants = (
+        Constant(f"{name}_weights", params.weights.astype(np.int16)),
+        Constant(f"{name}_bias", bias.astype(np.int64)),
+    )
+    ofm_operand = _operand(ofm, params.ofm, params.ofm_quant)
+    kind = DepthwiseConv2D if params.kind == "depthwise" else Conv2D
+    op = kind(
+        name,
+        _operand(ifms[0], params.ifm, params.ifm_quant),
+        ofm_operand,
+        params.clamp,
+        constants[0].name,
+        constants[1].name,
+        _without_idle_stride(params.kernel, ofm_operand.shape),
+        params.padding,
+        _rescales(params),
+        origin=params.origin,
+    )
+    return Lowered(op, constants)
+
+
+def lower_pool(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lowered:
+    """Return a pooling operator."""
+    assert isinstance(params, PoolParams)
+    ofm_operand = _operand(ofm, params.ofm, Quant())
+    op = Pool(
+        name,
+        _operand(ifms[0], params.ifm, Quant()),
+        ofm_operand,
+        params.clamp,
+        params.kind,
+        _without_idle_stride(params.kernel, ofm_operand.shape),
+        params.padding,
+        origin=params.origin,
+    )
+    return Lowered(op)
+
+
+def lower_add(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lowered:
+    """Return an addition whose first operand has the output's shape."""
+    assert isinstance(params, AddParams)
+    ofm_operand = _operand(ofm, params.ofm, params.ofm_quant)
+    first = _operand(ifms[0], params.ifm, params.ifm_quant)
+    second = _operand(ifms[1], params.ifm2, params.ifm2_quant)
+    if first.shape != ofm_operand.shape:
+        first, second = second, first
+    return Lowered(Add(name, first, ofm_operand, params.clamp, second, origin=params.origin))
+
+
+def lower_requantize(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lowered:
+    """Return an element-wise change of quantisation."""
+    assert isinstance(params, RequantizeParams)
+    shape = fold_batch(to_shape(params.ofm.dims))
+    op = Requantize(
+        name,
+        _operand(ifms[0], params.ifm, params.ifm_quant, shape),
+        _operand(ofm, params.ofm, params.ofm_quant, shape),
+        params.clamp,
+        origin=params.origin,
+    )
+    return Lowered(op)

@@ -1,0 +1,77 @@
+"""What users can ask for, in one frozen type behind Python, target and command line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tvm_ethosu.scheduler.arch import Arch, MemoryMode, find_arch
+from tvm_ethosu.scheduler.errors import UserError
+
+_UNITS = {"": 1, "K": 1024, "M": 1024 * 1024}
+
+
+def parse_size(text: str | int) -> int:
+    """Return bytes of a size such as ``65536``, ``64K`` or ``1M`` (K is 1024 bytes).
+
+    Raises:
+        UserError: it is no positive size.
+    """
+    match = re.fullmatch(r"(\d+)\s*([KM]?)(?:i?B)?", str(text).strip(), flags=re.IGNORECASE)
+    size_bytes = int(match[1]) * _UNITS[match[2].upper()] if match else 0
+    if size_bytes <= 0:
+        raise UserError(f"size: not a number of bytes (got '{text}', write 65536, 64K or 1M)")
+    return size_bytes
+
+
+@dataclass(frozen=True)
+class EthosUOptions:
+    """Options of one compilation.
+
+    Attributes:
+        accelerator_config: the NPU and its multipliers, such as ``ethos-u55-128``.
+        sram_size: bytes of SRAM that all tensors of the network may use together, network input
+            and output included; None sets no limit.
+        memory_mode: ``Shared_Sram`` (constants in flash, all tensors in SRAM) or ``Sram_Only``
+            (constants in SRAM too, not counted in ``sram_size``).
+        system_config: the memory system by Vela's name; None takes the accelerator's usual one.
+
+    Raises:
+        UserError: a value is unknown; the message lists the known ones.
+    """
+
+    accelerator_config: str = "ethos-u55-256"
+    sram_size: int | None = None
+    memory_mode: str = "Shared_Sram"
+    system_config: str | None = None
+
+    def __post_init__(self) -> None:
+        arch = find_arch(self.accelerator_config)
+        _check_memory_mode(self.memory_mode)
+        if self.system_config is None:
+            object.__setattr__(self, "system_config", arch.default_system_config)
+        elif self.system_config not in arch.system_configs:
+            known = ", ".join(arch.system_configs)
+            raise UserError(
+                f"system_config: unknown for {self.accelerator_config} "
+                f"(got '{self.system_config}', known: {known})"
+            )
+        is_size = self.sram_size is None or (isinstance(self.sram_size, int) and self.sram_size > 0)
+        if not is_size:
+            raise UserError(f"sram_size: must be a positive number of bytes (got {self.sram_size})")
+
+    @property
+    def arch(self) -> Arch:
+        """Return the accelerator's row of the hardware table."""
+        return find_arch(self.accelerator_config)
+
+
+def _check_memory_mode(name: str) -> None:
+    known = [mode.value for mode in MemoryMode]
+    if name not in known:
+        raise UserError(f"memory_mode: unknown (got '{name}', known: {', '.join(known)})")
+    if name == MemoryMode.DEDICATED_SRAM.value:
+        raise UserError(
+            "memory_mode: Dedicated_Sram is not supported yet, because the plan does not use SRAM "
+            "as a cache of DRAM (use Shared_Sram or Sram_Only)"
+        )

@@ -1,0 +1,93 @@
+"""One operator of the model as plain numbers, parsed once, for constraints and lowering alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tvm_ethosu.scheduler.ir import Clamp, Kernel, Padding, PoolKind, Quant
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Dimensions and element type (numpy's name) as the model has them."""
+
+    dims: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class OpParams:
+    """What every operator has: the types of its first input and its result."""
+
+    origin: str
+    ifm: TensorType
+    ofm: TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class ConvParams(OpParams):
+    """Convolution, depthwise convolution or dense layer with its bias and requantisation.
+
+    ``weights`` is OHWI (I = 1 for depthwise) with the zero point taken off; ``bias`` is None or
+    one int64 per output channel; ``requantize_scales`` is the scale that the model gives the
+    accumulator, which must be ``ifm.scale * weight_scales``. ``channel_axes`` are the output
+    dimensions along which the model applies the bias and per-channel scales.
+    """
+
+    kind: str
+    weights: npt.NDArray[np.int64]
+    bias: npt.NDArray[np.int64] | None
+    ifm_quant: Quant
+    ofm_quant: Quant
+    weight_scales: tuple[float, ...]
+    requantize_scales: tuple[float, ...]
+    requantize_zero_point: int
+    kernel: Kernel
+    padding: Padding
+    groups: int
+    depth_multiplier: int
+    layout: str
+    channel_axes: tuple[int, ...]
+    clamp: Clamp
+
+
+@dataclass(frozen=True)
+class PoolParams(OpParams):
+    """Maximum or average pooling."""
+
+    kind: PoolKind
+    kernel: Kernel
+    padding: Padding
+    layout: str
+    ceil_mode: bool
+    count_include_pad: bool
+    clamp: Clamp
+
+
+@dataclass(frozen=True)
+class AddParams(OpParams):
+    """Quantised addition with broadcasting."""
+
+    ifm2: TensorType
+    ifm_quant: Quant
+    ifm2_quant: Quant
+    ofm_quant: Quant
+    clamp: Clamp
+
+
+@dataclass(frozen=True)
+class RequantizeParams(OpParams):
+    """Change of scale, zero point or type."""
+
+    ifm_quant: Quant
+    ofm_quant: Quant
+    per_channel: bool
+    clamp: Clamp
+
+
+@dataclass(frozen=True)
+class ReshapeParams(OpParams):
+    """The same elements under other dimensions."""

@@ -1,0 +1,47 @@
+"""Real factors as the fixed-point numbers that both TFLite's kernels and the NPU use."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tvm_ethosu.scheduler.ir import Rescale
+
+# TFLite treats a factor below 2**-32 as zero (tensorflow/lite/kernels/internal/quantization_util).
+_SMALLEST_EXPONENT = -31
+_LARGEST_EXPONENT = 31
+
+
+def quantize_multiplier(real: float) -> Rescale | None:
+    """Return ``real`` as a 31-bit multiplier and a right shift, as TFLite's kernels round it.
+
+    A factor below 2**-32 becomes zero, as it does there; None when it is too large for a shift or
+    no positive number.
+    """
+    if not (math.isfinite(real) and real > 0):
+        return None
+    significand, exponent = math.frexp(real)
+    multiplier = math.floor(significand * (1 << 31) + 0.5)
+    if multiplier == 1 << 31:
+        multiplier, exponent = 1 << 30, exponent + 1
+    if exponent > _LARGEST_EXPONENT:
+        return None
+    if exponent < _SMALLEST_EXPONENT:
+        return Rescale(0, 31)
+    return Rescale(multiplier, 31 - exponent)
+
+
+def accumulator_factor(
+    ifm_scale: float, weight_scale: float, ofm_scale: float, *, product_in_float32: bool
+) -> float:
+    """Return the real factor from accumulator to OFM.
+
+    TFLite's kernels multiply the input scales in float32 for fully connected layers and for
+    uint8, in float64 for int8 convolutions (kernels/kernel_util.cc).
+    """
+    if product_in_float32:
+        product = float(np.float32(ifm_scale) * np.float32(weight_scale))
+    else:
+        product = ifm_scale * weight_scale
+    return product / ofm_scale

@@ -1,0 +1,181 @@
+"""The table of operators: one row says what matches, what is refused, how it is realised.
+
+To add an operator, add a row (docs/adding-an-operator.md). Rows stand in the order in which the
+partitioner tries them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import DFPattern
+
+from tvm_ethosu.partition import constraints as c
+from tvm_ethosu.partition.lower import (
+    Lowered,
+    lower_add,
+    lower_conv,
+    lower_pool,
+    lower_requantize,
+)
+from tvm_ethosu.partition.params import ConvParams, OpParams
+from tvm_ethosu.partition.relay import parse, patterns
+from tvm_ethosu.partition.report import Rejection
+
+Lower = Callable[[OpParams, str, Sequence[str], str], Lowered]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One operator: ``lower`` is None when it becomes addressing only.
+
+    ``calls`` are the Relay operators without which the pattern can't match; ``kind`` narrows
+    convolutions, which share one pattern.
+    """
+
+    name: str
+    tflite: str
+    calls: tuple[str, ...]
+    pattern: Callable[[], DFPattern]
+    parse: Callable[[relay.Call], OpParams]
+    constraints: tuple[c.Constraint, ...]
+    lower: Lower | None
+    realised_as: str
+    kind: str | None = None
+
+    def applies(self, params: OpParams) -> bool:
+        """Return whether the parsed operator is of this row's kind."""
+        return self.kind is None or (isinstance(params, ConvParams) and params.kind == self.kind)
+
+    def reject(self, params: OpParams) -> Rejection | None:
+        """Return the first constraint that the operator breaks, or None."""
+        for constraint in self.constraints:
+            rejection = constraint(params)
+            if rejection is not None:
+                return rejection
+        return None
+
+
+_TENSORS: tuple[c.Constraint, ...] = (c.rank_fits, c.dims_fit, c.types_are_eight_bit)
+_SPATIAL: tuple[c.Constraint, ...] = (*_TENSORS, c.layout_is_nhwc, c.batch_is_one, c.strides_fit)
+_WEIGHTS: tuple[c.Constraint, ...] = (
+    c.types_are_equal,
+    c.channels_are_last,
+    c.weights_fit,
+    c.bias_fits,
+    c.accumulator_scale_is_product,
+    c.conv_scales_fit,
+)
+_KERNEL: tuple[c.Constraint, ...] = (
+    c.groups_fit,
+    c.depth_multiplier_is_one,
+    c.dilation_fits,
+    c.kernel_fits,
+    c.conv_padding_fits,
+)
+_POOL: tuple[c.Constraint, ...] = (
+    *_SPATIAL,
+    c.types_are_equal,
+    c.pool_window_fits,
+    c.pool_padding_fits,
+    c.pool_rounds_down,
+)
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "ethos-u.conv2d",
+        "CONV_2D",
+        ("qnn.conv2d", "qnn.requantize"),
+        patterns.conv2d,
+        parse.parse_conv,
+        (*_SPATIAL, *_KERNEL, *_WEIGHTS),
+        lower_conv,
+        "convolution",
+        kind="conv2d",
+    ),
+    Rule(
+        "ethos-u.depthwise_conv2d",
+        "DEPTHWISE_CONV_2D",
+        ("qnn.conv2d", "qnn.requantize"),
+        patterns.conv2d,
+        parse.parse_conv,
+        (*_SPATIAL, *_KERNEL, *_WEIGHTS),
+        lower_conv,
+        "depthwise convolution",
+        kind="depthwise",
+    ),
+    Rule(
+        "ethos-u.dense",
+        "FULLY_CONNECTED",
+        ("qnn.dense", "qnn.requantize"),
+        patterns.dense,
+        parse.parse_dense,
+        (*_TENSORS, *_WEIGHTS),
+        lower_conv,
+        "1x1 convolution over the batch as a row",
+    ),
+    Rule(
+        "ethos-u.avg_pool2d",
+        "AVERAGE_POOL_2D",
+        ("nn.avg_pool2d",),
+        patterns.average_pool,
+        parse.parse_average_pool,
+        (*_POOL, c.pool_counts_valid_elements),
+        lower_pool,
+        "average pooling",
+    ),
+    Rule(
+        "ethos-u.max_pool2d",
+        "MAX_POOL_2D",
+        ("nn.max_pool2d",),
+        patterns.max_pool,
+        parse.parse_max_pool,
+        _POOL,
+        lower_pool,
+        "maximum pooling",
+    ),
+    Rule(
+        "ethos-u.add",
+        "ADD",
+        ("qnn.add",),
+        patterns.add,
+        parse.parse_add,
+        (*_TENSORS, c.types_are_equal, c.batch_is_one, c.one_side_broadcasts, c.add_scales_fit),
+        lower_add,
+        "element-wise addition",
+    ),
+    Rule(
+        "ethos-u.requantize",
+        "QUANTIZE",
+        ("qnn.requantize",),
+        patterns.requantize,
+        parse.parse_requantize,
+        (*_TENSORS, c.requantize_scales_fit),
+        lower_requantize,
+        "1x1 average pooling with a scale",
+    ),
+    *(
+        Rule(
+            f"ethos-u.{name}",
+            tflite,
+            (name,),
+            pattern,
+            parse.parse_reshape,
+            (*_TENSORS, c.types_are_equal, c.reshape_keeps_elements),
+            None,
+            "addressing, no work",
+        )
+        for name, tflite, pattern in (
+            ("reshape", "RESHAPE", patterns.reshape),
+            ("squeeze", "SQUEEZE", patterns.squeeze),
+            ("expand_dims", "EXPAND_DIMS", patterns.expand_dims),
+        )
+    ),
+)
+
+
+def find_rule(name: str) -> Rule:
+    """Return the row of that name; there is always one for a composite we made."""
+    return next(rule for rule in RULES if rule.name == name)

@@ -1,0 +1,96 @@
+"""What the hardware is: one row per accelerator, and every limit that a constraint quotes.
+
+Sources: Arm's public Ethos-U55 and U65 Technical Overviews (MACs per cycle, shared RAM), the
+option lists of ethos-u-vela 5.2 and the report of ``vela --supported-ops-report`` (limits).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tvm_ethosu.scheduler.errors import UserError
+
+
+class Accelerator(Enum):
+    """The accelerators; the value is the name users write."""
+
+    U55_32 = "ethos-u55-32"
+    U55_64 = "ethos-u55-64"
+    U55_128 = "ethos-u55-128"
+    U55_256 = "ethos-u55-256"
+    U65_256 = "ethos-u65-256"
+    U65_512 = "ethos-u65-512"
+
+
+class MemoryMode(Enum):
+    """Where constants and the arena live, in Vela's words."""
+
+    SRAM_ONLY = "Sram_Only"
+    SHARED_SRAM = "Shared_Sram"
+    DEDICATED_SRAM = "Dedicated_Sram"
+
+
+@dataclass(frozen=True)
+class Arch:
+    """One accelerator: ``cores`` share the output channels, even ones first."""
+
+    accelerator: Accelerator
+    macs_per_cycle: int
+    cores: int
+    default_system_config: str
+    system_configs: tuple[str, ...]
+
+
+_U55_SYSTEMS = ("Ethos_U55_High_End_Embedded", "Ethos_U55_Deep_Embedded")
+_U65_SYSTEMS = ("Ethos_U65_High_End", "Ethos_U65_Embedded")
+
+ARCHS: tuple[Arch, ...] = (
+    Arch(Accelerator.U55_32, 32, 1, _U55_SYSTEMS[0], _U55_SYSTEMS),
+    Arch(Accelerator.U55_64, 64, 1, _U55_SYSTEMS[0], _U55_SYSTEMS),
+    Arch(Accelerator.U55_128, 128, 1, _U55_SYSTEMS[0], _U55_SYSTEMS),
+    Arch(Accelerator.U55_256, 256, 1, _U55_SYSTEMS[0], _U55_SYSTEMS),
+    Arch(Accelerator.U65_256, 256, 1, _U65_SYSTEMS[0], _U65_SYSTEMS),
+    Arch(Accelerator.U65_512, 512, 2, _U65_SYSTEMS[0], _U65_SYSTEMS),
+)
+
+# Addresses and lengths that the NPU takes: base pointers, NHCWB16 feature maps, weight streams.
+ALIGN_BYTES = 16
+# Channels that NHCWB16 keeps together.
+BRICK_CHANNELS = 16
+# Base pointers BASEP0..7 of the driver interface.
+MAX_REGIONS = 8
+
+MAX_DIM = 65536
+MAX_STRIDE = 3
+MAX_DILATION = 2
+MAX_KERNEL_H = 64
+MAX_KERNEL_ELEMENTS = 64 * 64
+MAX_POOL_H = 256
+MAX_POOL_ELEMENTS = 256 * 256
+MAX_PADDED_AVERAGE_KERNEL = 8
+MAX_PAD_TOP_LEFT = 31
+MAX_PAD_BOTTOM_RIGHT = 32
+MAX_POOL_PAD_TOP_LEFT = 127
+MAX_POOL_PAD_BOTTOM_RIGHT = 128
+# Sum of the weights of one output channel: what the 40-bit accumulator can take.
+MAX_WEIGHT_SUM = 127 * 65536
+# Weights are encoded as 9-bit signed numbers; what lies outside is silently lost by the encoder.
+MIN_WEIGHT = -255
+MAX_WEIGHT = 255
+BIAS_BITS = 40
+# A rescale's shift has 6 bits, its multiplier 32.
+MAX_RESCALE_SHIFT = 63
+
+
+def find_arch(name: str) -> Arch:
+    """Return the accelerator of that name.
+
+    Raises:
+        UserError: there is none; the message lists those there are.
+    """
+    for arch in ARCHS:
+        if arch.accelerator.value == name:
+            return arch
+    known = ", ".join(arch.accelerator.value for arch in ARCHS)
+    raise UserError(f"accelerator: unknown name (got '{name}', known: {known})")

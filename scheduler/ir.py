@@ -1,0 +1,294 @@
+"""The NPU graph: what the NPU computes, in integers, before any decision about memory or time.
+
+The graph owns everything the scheduler and the code generator need; nothing of TVM is inside.
+Operators stand in execution order. A reshape is no operator: an operand names a tensor and the
+shape under which it is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+
+class DType(Enum):
+    """Element types of feature maps and biases; values are numpy's names."""
+
+    U8 = "uint8"
+    I8 = "int8"
+    I16 = "int16"
+    I32 = "int32"
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of one element."""
+        return np.dtype(self.value).itemsize
+
+    @property
+    def minimum(self) -> int:
+        """Return the smallest value."""
+        return int(np.iinfo(self.value).min)
+
+    @property
+    def maximum(self) -> int:
+        """Return the largest value."""
+        return int(np.iinfo(self.value).max)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A feature map's extent; the NPU works on one batch, so ``n`` is 1 in every operand."""
+
+    n: int
+    h: int
+    w: int
+    c: int
+
+    @property
+    def elements(self) -> int:
+        """Return the number of elements."""
+        return self.n * self.h * self.w * self.c
+
+    def __str__(self) -> str:
+        return f"{self.n}x{self.h}x{self.w}x{self.c}"
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A piece of memory that holds one feature map; ``origin`` is its name in the model."""
+
+    name: str
+    shape: Shape
+    dtype: DType
+    origin: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of the dense NHWC form."""
+        return self.shape.elements * self.dtype.size_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """Data known at compile time: OHWI weights (zero point taken off), biases, feature maps."""
+
+    name: str
+    data: npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class Quant:
+    """Per-tensor quantisation of an operand: ``real = scale * (value - zero_point)``."""
+
+    scale: float = 1.0
+    zero_point: int = 0
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor as an operator sees it: under which shape, with which quantisation."""
+
+    tensor: str
+    shape: Shape
+    dtype: DType
+    quant: Quant = Quant()
+
+    def __str__(self) -> str:
+        text = f"%{self.tensor}[{self.shape} {self.dtype.value}"
+        return text + (f" zp={self.quant.zero_point}]" if self.quant.zero_point else "]")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A window over the IFM."""
+
+    h: int
+    w: int
+    stride_h: int = 1
+    stride_w: int = 1
+    dilation_h: int = 1
+    dilation_w: int = 1
+
+    @property
+    def elements(self) -> int:
+        """Return how many positions the window reads."""
+        return self.h * self.w
+
+    @property
+    def dilated_h(self) -> int:
+        """Return the rows that the window spans."""
+        return (self.h - 1) * self.dilation_h + 1
+
+    @property
+    def dilated_w(self) -> int:
+        """Return the columns that the window spans."""
+        return (self.w - 1) * self.dilation_w + 1
+
+    def __str__(self) -> str:
+        text = f"{self.h}x{self.w}"
+        if (self.stride_h, self.stride_w) != (1, 1):
+            text += f" stride={self.stride_h}x{self.stride_w}"
+        if (self.dilation_h, self.dilation_w) != (1, 1):
+            text += f" dilation={self.dilation_h}x{self.dilation_w}"
+        return text
+
+
+@dataclass(frozen=True)
+class Padding:
+    """Rows and columns of zero points around the IFM."""
+
+    top: int = 0
+    left: int = 0
+    bottom: int = 0
+    right: int = 0
+
+    @property
+    def any(self) -> bool:
+        """Return whether there is padding at any side."""
+        return bool(self.top or self.left or self.bottom or self.right)
+
+    def __str__(self) -> str:
+        return f"{self.top},{self.left},{self.bottom},{self.right}"
+
+
+@dataclass(frozen=True)
+class Rescale:
+    """A fixed-point factor: ``value * multiplier / 2**shift``, rounded twice as gemmlowp does."""
+
+    multiplier: int
+    shift: int
+
+
+@dataclass(frozen=True)
+class Clamp:
+    """Limits of an operator's result, in the OFM's quantised values."""
+
+    minimum: int
+    maximum: int
+
+    def __str__(self) -> str:
+        return f"[{self.minimum},{self.maximum}]"
+
+
+class PoolKind(Enum):
+    """What a pooling window computes."""
+
+    MAX = "max"
+    AVERAGE = "average"
+
+
+@dataclass(frozen=True)
+class OpBase:
+    """What all operators have: one result, limits for it, and where in the model they come from."""
+
+    name: str
+    ifm: Operand
+    ofm: Operand
+    clamp: Clamp
+    origin: str = field(default="", kw_only=True)
+
+    @property
+    def inputs(self) -> tuple[Operand, ...]:
+        """Return the feature maps that the operator reads."""
+        return (self.ifm,)
+
+    @property
+    def macs(self) -> int:
+        """Return the multiply-accumulates of the operator; 0 where there are no weights."""
+        return 0
+
+
+@dataclass(frozen=True)
+class Conv2D(OpBase):
+    """Convolution; ``weights`` OHWI int16, ``bias`` O int64, one rescale per output channel."""
+
+    weights: str
+    bias: str
+    kernel: Kernel
+    padding: Padding
+    rescale: tuple[Rescale, ...]
+
+    @property
+    def macs(self) -> int:
+        """Return OFM elements times kernel elements times IFM channels."""
+        return self.ofm.shape.elements * self.kernel.elements * self.ifm.shape.c
+
+
+@dataclass(frozen=True)
+class DepthwiseConv2D(OpBase):
+    """Channel-wise convolution; ``weights`` OHWI with I = 1."""
+
+    weights: str
+    bias: str
+    kernel: Kernel
+    padding: Padding
+    rescale: tuple[Rescale, ...]
+
+    @property
+    def macs(self) -> int:
+        """Return OFM elements times kernel elements."""
+        return self.ofm.shape.elements * self.kernel.elements
+
+
+@dataclass(frozen=True)
+class Pool(OpBase):
+    """Maximum or average over a window; padding never counts as an element."""
+
+    kind: PoolKind
+    kernel: Kernel
+    padding: Padding
+
+
+@dataclass(frozen=True)
+class Add(OpBase):
+    """``ifm + ifm2`` after bringing both to one scale; ``ifm2`` may have extents of 1."""
+
+    ifm2: Operand
+
+    @property
+    def inputs(self) -> tuple[Operand, ...]:
+        """Return both feature maps."""
+        return (self.ifm, self.ifm2)
+
+
+@dataclass(frozen=True)
+class Requantize(OpBase):
+    """Change scale, zero point or type, element by element; with equal ones it is a copy."""
+
+
+NpuOp = Conv2D | DepthwiseConv2D | Pool | Add | Requantize
+
+
+@dataclass(frozen=True)
+class NpuGraph:
+    """The operators of one NPU function, in execution order.
+
+    ``inputs`` and ``outputs`` name tensors, in the order of the function's parameters and results.
+    ``constants`` holds weights and biases; a constant feature map is also a tensor of that name.
+    """
+
+    name: str
+    ops: tuple[NpuOp, ...]
+    tensors: Mapping[str, Tensor]
+    constants: Mapping[str, Constant]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
+        object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
+
+    @property
+    def macs(self) -> int:
+        """Return the multiply-accumulates of all operators."""
+        return sum(op.macs for op in self.ops)
+
+    def __str__(self) -> str:
+        from tvm_ethosu.scheduler.dump import graph_text
+
+        return graph_text(self)

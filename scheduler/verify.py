@@ -1,0 +1,73 @@
+"""The invariants of an NPU graph, checked where it passes from one package to the next.
+
+- Every operand names a tensor of the graph, with the tensor's type and number of elements.
+- A tensor is written once, before it is read; inputs and constants are never written.
+- Every output is written by an operator.
+- Weights are OHWI and agree with kernel, IFM and OFM; there is one bias and rescale per channel.
+- Weights lie within 9 bits and biases within 40: the encoder drops the rest silently.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tvm_ethosu.scheduler.arch import BIAS_BITS, MAX_RESCALE_SHIFT, MAX_WEIGHT, MIN_WEIGHT
+from tvm_ethosu.scheduler.errors import InternalError
+from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, NpuGraph, NpuOp, Operand
+
+
+def _require(condition: bool, graph: NpuGraph, where: str, what: str) -> None:
+    if not condition:
+        raise InternalError(f"{graph.name}, {where}: {what}")
+
+
+def _verify_operand(graph: NpuGraph, op: NpuOp, operand: Operand) -> None:
+    tensor = graph.tensors.get(operand.tensor)
+    _require(tensor is not None, graph, op.name, f"no tensor {operand.tensor}")
+    assert tensor is not None
+    _require(tensor.dtype is operand.dtype, graph, op.name, f"type of {operand} differs")
+    same_size = tensor.shape.elements == operand.shape.elements
+    _require(same_size, graph, op.name, f"{operand} does not cover {tensor.shape}")
+    _require(operand.shape.n == 1, graph, op.name, f"batch of {operand} is not 1")
+
+
+def _verify_weights(graph: NpuGraph, op: Conv2D | DepthwiseConv2D) -> None:
+    weights = graph.constants[op.weights].data
+    bias = graph.constants[op.bias].data
+    channels = op.ofm.shape.c
+    depth = op.ifm.shape.c if isinstance(op, Conv2D) else 1
+    expected = (channels, op.kernel.h, op.kernel.w, depth)
+    _require(weights.shape == expected, graph, op.name, f"weights {weights.shape} != {expected}")
+    _require(bias.shape == (channels,), graph, op.name, f"bias {bias.shape} != ({channels},)")
+    _require(len(op.rescale) == channels, graph, op.name, "one rescale per channel is needed")
+    low, high = int(np.min(weights)), int(np.max(weights))
+    inside = low >= MIN_WEIGHT and high <= MAX_WEIGHT
+    _require(inside, graph, op.name, f"weights {low}..{high} leave {MIN_WEIGHT}..{MAX_WEIGHT}")
+    limit = 1 << (BIAS_BITS - 1)
+    in_bits = bool(np.all((bias >= -limit) & (bias < limit)))
+    _require(in_bits, graph, op.name, f"a bias needs more than {BIAS_BITS} bits")
+    for rescale in op.rescale:
+        fits = 0 <= rescale.shift <= MAX_RESCALE_SHIFT and 0 <= rescale.multiplier < 1 << 32
+        _require(fits, graph, op.name, f"{rescale} does not fit the scale stream")
+
+
+def verify_graph(graph: NpuGraph) -> NpuGraph:
+    """Check the invariants above and return the graph.
+
+    Raises:
+        InternalError: the first that is broken, with the operator's name.
+    """
+    written = set(graph.inputs) | {name for name in graph.tensors if name in graph.constants}
+    for op in graph.ops:
+        for operand in (*op.inputs, op.ofm):
+            _verify_operand(graph, op, operand)
+        for operand in op.inputs:
+            _require(operand.tensor in written, graph, op.name, f"{operand} read before written")
+        _require(op.ofm.tensor not in written, graph, op.name, f"{op.ofm} is written twice")
+        written.add(op.ofm.tensor)
+        if isinstance(op, Conv2D | DepthwiseConv2D):
+            _verify_weights(graph, op)
+    computed = {op.ofm.tensor for op in graph.ops}
+    for name in graph.outputs:
+        _require(name in computed, graph, name, "an output that no operator writes")
+    return graph
