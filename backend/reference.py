@@ -144,7 +144,7 @@ def _with_outputs(data: bytes, outputs: Sequence[int]) -> bytes:
     return bytes(changed)
 
 
-def _prepare(data: bytes) -> Any:  # noqa: ANN401
+def _prepare(data: bytes) -> Any:
     """Return an interpreter with an arena that is large enough."""
     runtime = _runtime()
     arena_bytes = _FIRST_ARENA_BYTES
@@ -163,7 +163,7 @@ def _is_out_of_arena(reason: str) -> bool:
     return "missing:" in reason or "allocate" in reason.lower()
 
 
-def _runtime() -> Any:  # noqa: ANN401
+def _runtime() -> Any:
     try:
         from tflite_micro.python.tflite_micro import runtime  # noqa: PLC0415
     except ImportError:

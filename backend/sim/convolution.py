@@ -177,7 +177,7 @@ def _depthwise(op: Depthwise, ifm: Array, weights: Weights, largest: int) -> Arr
     source = padded(op, centred, 0, dtype)
     factors = weights.taps.astype(dtype, copy=False)
     if op.kernel.taps >= _MANY_TAPS:
-        return np.einsum("yxijc,ijc->yxc", windows(op, source), factors)
+        return np.asarray(np.einsum("yxijc,ijc->yxc", windows(op, source), factors))
     shape = op.ofm.shape
     result = np.zeros((shape.height, shape.width, shape.depth), dtype)
     scratch = np.empty_like(result)

@@ -8,6 +8,7 @@ from typing import Final
 
 from tvm_ethosu.backend.sim.accelerator import Accelerator
 from tvm_ethosu.backend.sim.errors import DecodeError
+from tvm_ethosu.backend.sim.geometry import Axis, horizontal, vertical
 from tvm_ethosu.backend.sim.operations import (
     Activation,
     AnyOperation,
@@ -190,33 +191,19 @@ def _ofm_shape(registers: _Registers) -> Shape:
     )
 
 
-def _ifm_extent(ofm: int, stride: int, taps: int, dilation: int, padding: int, up: int) -> int:
+def _ifm_extent(axis: Axis, up: int) -> int:
     """Return the IFM rows (columns) an operation reads; the registers do not state them."""
-    needed = (ofm - 1) * stride + (taps - 1) * dilation + 1 - padding
-    if needed < 1:
+    if axis.inputs < 1:
+        padding = axis.before + axis.after
         raise DecodeError(f"padding of {padding} leaves no input under the kernel")
-    return -(-needed // up)
+    return -(-axis.inputs // up)
 
 
 def _ifm_shape(ofm: Shape, kernel: Kernel, padding: Padding, upscale: Upscale, depth: int) -> Shape:
     up = 1 if upscale is Upscale.NONE else 2
-    height = _ifm_extent(
-        ofm.height,
-        kernel.stride_y,
-        kernel.height,
-        kernel.dilation_y,
-        padding.top + padding.bottom,
-        up,
-    )
-    width = _ifm_extent(
-        ofm.width,
-        kernel.stride_x,
-        kernel.width,
-        kernel.dilation_x,
-        padding.left + padding.right,
-        up,
-    )
-    return Shape(height, width, depth)
+    rows = vertical(ofm, kernel, padding)
+    columns = horizontal(ofm, kernel, padding)
+    return Shape(_ifm_extent(rows, up), _ifm_extent(columns, up), depth)
 
 
 class _Common:

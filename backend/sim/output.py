@@ -50,7 +50,7 @@ def _clamp(op: BlockOperation, scaled: Array, context: Context) -> Array:
         return np.clip(scaled, low, high)
     low = max(op.activation.minimum, element.minimum)
     high = min(op.activation.maximum, element.maximum)
-    return np.minimum(np.maximum(scaled + op.ofm.zero_point, low), high)
+    return np.asarray(np.clip(scaled + op.ofm.zero_point, low, high))
 
 
 def _curve(op: BlockOperation, scaled: Array, context: Context) -> Array:

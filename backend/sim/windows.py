@@ -1,7 +1,7 @@
 """The IFM as kernels see it: upscaled, padded, and cut into taps.
 
-With H the rows under the kernel, ``H = (OFM height - 1) * stride + (taps - 1) * dilation + 1``, the
-padded array has H rows, of which ``H - top - bottom`` come from the (upscaled) IFM.
+The padded array has as many rows as lie under the kernel (``Axis.extent``); those that are not
+padding come from the (upscaled) IFM, which may have one row more than is used.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from tvm_ethosu.backend.sim.geometry import Axis, horizontal, vertical
 from tvm_ethosu.backend.sim.limits import check_elements
 from tvm_ethosu.backend.sim.memory import Array
 from tvm_ethosu.backend.sim.operations import BlockOperation, Upscale
 
 
-def extent(op: BlockOperation) -> tuple[int, int]:
-    """Return height and width of the padded IFM."""
-    kernel, shape = op.kernel, op.ofm.shape
-    return (
-        (shape.height - 1) * kernel.stride_y + (kernel.height - 1) * kernel.dilation_y + 1,
-        (shape.width - 1) * kernel.stride_x + (kernel.width - 1) * kernel.dilation_x + 1,
-    )
+def axes(op: BlockOperation) -> tuple[Axis, Axis]:
+    """Return the vertical and the horizontal axis."""
+    arguments = (op.ofm.shape, op.kernel, op.padding)
+    return vertical(*arguments), horizontal(*arguments)
 
 
 def padded(op: BlockOperation, ifm: Array, fill: int, dtype: Any) -> Array:
@@ -31,19 +29,19 @@ def padded(op: BlockOperation, ifm: Array, fill: int, dtype: Any) -> Array:
     Zeros that ``Upscale.ZEROS`` inserts are literal zeros, so the zero point must already be
     subtracted. Raises LimitError.
     """
-    height, width = extent(op)
+    rows, columns = axes(op)
     depth = ifm.shape[2]
-    check_elements("the padded IFM", height * width * depth)
-    pad = op.padding
-    if op.upscale is Upscale.NONE and not pad.any:
+    check_elements("the padded IFM", rows.extent * columns.extent * depth)
+    if op.upscale is Upscale.NONE and not op.padding.any:
         return ifm.astype(dtype, copy=False)
-    result = np.full((height, width, depth), fill, dtype)
-    inner = result[pad.top : height - pad.bottom, pad.left : width - pad.right]
-    rows, columns = inner.shape[:2]
+    result = np.full((rows.extent, columns.extent, depth), fill, dtype)
+    inner = result[
+        rows.before : rows.before + rows.inputs, columns.before : columns.before + columns.inputs
+    ]
     if op.upscale is Upscale.NONE:
         inner[...] = ifm
     elif op.upscale is Upscale.NEAREST:
-        inner[...] = ifm.repeat(2, axis=0).repeat(2, axis=1)[:rows, :columns]
+        inner[...] = ifm.repeat(2, axis=0).repeat(2, axis=1)[: rows.inputs, : columns.inputs]
     else:
         inner[...] = 0
         inner[::2, ::2] = ifm
@@ -52,28 +50,30 @@ def padded(op: BlockOperation, ifm: Array, fill: int, dtype: Any) -> Array:
 
 def taps(op: BlockOperation, source: Array) -> Iterator[tuple[int, int, Array]]:
     """Yield (ky, kx, view) with the padded IFM elements (OH, OW, C) under each kernel tap."""
-    kernel, shape = op.kernel, op.ofm.shape
-    span_y = (shape.height - 1) * kernel.stride_y + 1
-    span_x = (shape.width - 1) * kernel.stride_x + 1
-    for ky in range(kernel.height):
-        y = ky * kernel.dilation_y
-        for kx in range(kernel.width):
-            x = kx * kernel.dilation_x
-            yield ky, kx, source[y : y + span_y : kernel.stride_y, x : x + span_x : kernel.stride_x]
+    rows, columns = axes(op)
+    for ky in range(rows.taps):
+        y = ky * rows.dilation
+        for kx in range(columns.taps):
+            x = kx * columns.dilation
+            yield (
+                ky,
+                kx,
+                source[y : y + rows.span : rows.stride, x : x + columns.span : columns.stride],
+            )
 
 
 def windows(op: BlockOperation, source: Array) -> Array:
     """Return a view (OH, OW, KH, KW, C) of the padded IFM."""
-    kernel, shape = op.kernel, op.ofm.shape
+    rows, columns = axes(op)
     step_y, step_x, step_c = source.strides
     return np.lib.stride_tricks.as_strided(
         source,
-        (shape.height, shape.width, kernel.height, kernel.width, source.shape[2]),
+        (rows.outputs, columns.outputs, rows.taps, columns.taps, source.shape[2]),
         (
-            step_y * kernel.stride_y,
-            step_x * kernel.stride_x,
-            step_y * kernel.dilation_y,
-            step_x * kernel.dilation_x,
+            step_y * rows.stride,
+            step_x * columns.stride,
+            step_y * rows.dilation,
+            step_x * columns.dilation,
             step_c,
         ),
         writeable=False,
@@ -82,19 +82,12 @@ def windows(op: BlockOperation, source: Array) -> Array:
 
 def valid_counts(op: BlockOperation) -> Array:
     """Return how many elements under each kernel position (OH, OW, 1) are not padding."""
-    height, width = extent(op)
-    kernel, pad, shape = op.kernel, op.padding, op.ofm.shape
-
-    def along(count: int, stride: int, taps_: int, dilation: int, start: int, stop: int) -> Array:
-        position = np.arange(count)[:, None] * stride + np.arange(taps_)[None, :] * dilation
-        return ((position >= start) & (position < stop)).sum(axis=1)
-
-    rows = along(
-        shape.height, kernel.stride_y, kernel.height, kernel.dilation_y, pad.top,
-        height - pad.bottom,
-    )  # fmt: skip
-    columns = along(
-        shape.width, kernel.stride_x, kernel.width, kernel.dilation_x, pad.left,
-        width - pad.right,
-    )  # fmt: skip
+    rows, columns = (_valid_along(axis) for axis in axes(op))
     return np.asarray(rows[:, None, None] * columns[None, :, None], np.int64)
+
+
+def _valid_along(axis: Axis) -> Array:
+    starts = np.arange(axis.outputs)[:, None] * axis.stride
+    position = starts + np.arange(axis.taps)[None, :] * axis.dilation
+    inside = (position >= axis.before) & (position < axis.before + axis.inputs)
+    return np.asarray(inside.sum(axis=1))

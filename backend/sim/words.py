@@ -133,3 +133,21 @@ def payload_words(payload: bytes) -> tuple[int, ...]:
         else:
             raise DecodeError(f"driver payload tag {tag} is unknown")
     raise DecodeError("the driver payload carries no command stream")
+
+
+def payload_accelerator(payload: bytes) -> Accelerator:
+    """Return the accelerator a driver payload was made for.
+
+    The configuration word has log2 of the multipliers in [3:0] and the product in [31:28].
+    Raises DecodeError when there is no such word or no such accelerator.
+    """
+    if len(payload) < 16 or payload[:4] != b"COP1":
+        raise DecodeError("not a driver payload: no COP1 at its start")
+    tag, config = struct.unpack("<2I", payload[4:12])
+    if tag & 0xFF != _PAYLOAD_TAG_CONFIG:
+        raise DecodeError("the driver payload does not begin with a configuration")
+    macs, is_u65 = 1 << (config & 0xF), config >> 28 == 1
+    for accelerator in Accelerator:
+        if accelerator.macs == macs and accelerator.is_u65 == is_u65:
+            return accelerator
+    raise DecodeError(f"the driver payload is for product {config >> 28} with {macs} MACs")

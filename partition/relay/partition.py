@@ -16,6 +16,7 @@ from tvm import relay
 from tvm.relay.expr_functor import ExprMutator
 
 from tvm_ethosu.partition.options import EthosUOptions
+from tvm_ethosu.partition.relay.attrs import FunctionAttrs, write_attrs
 from tvm_ethosu.partition.relay.legalize import composite_calls, to_npu_graph
 from tvm_ethosu.partition.relay.used_memory import COMPILER, is_npu_function, learn_call_sites
 from tvm_ethosu.partition.rules import RULES, Rule
@@ -23,15 +24,6 @@ from tvm_ethosu.scheduler.arch import Arch
 from tvm_ethosu.scheduler.budget import CallSite, budget_bytes
 from tvm_ethosu.scheduler.compile import schedule
 from tvm_ethosu.scheduler.errors import Infeasible, InternalError, UserError
-
-# Attributes that partitioned functions carry to the code generator.
-ATTR_ACCELERATOR = "accelerator_config"
-ATTR_MEMORY_MODE = "memory_mode"
-ATTR_SYSTEM_CONFIG = "system_config"
-ATTR_SRAM_SIZE = "sram_size"
-ATTR_SCRATCH = "scratch_bytes"
-ATTR_IDLE_IO = "idle_io_bytes"
-
 
 def npu_target(arch: Arch) -> tvm.target.Target:
     """Return TVM's target for the CPU's part beside this NPU: C with no assumption on the CPU."""
@@ -196,18 +188,10 @@ def _with_scratch(
     fields = list(body.fields) if isinstance(body, relay.Tuple) else [body]
     # Without scratch there is still a field, of one byte, so that all calls look alike.
     fields.append(relay.op.zeros((max(scratch, 1),), "int8"))
-    attrs = {
-        ATTR_ACCELERATOR: options.accelerator_config,
-        ATTR_MEMORY_MODE: options.memory_mode,
-        ATTR_SYSTEM_CONFIG: str(options.system_config),
-        ATTR_SRAM_SIZE: options.sram_size or 0,
-        ATTR_SCRATCH: max(scratch, 1),
-        ATTR_IDLE_IO: [site.idle_io_bytes for site in sites],
-    }
     made = relay.Function(function.params, relay.Tuple(fields), None, [], function.attrs)
-    for key, value in attrs.items():
-        made = made.with_attr(key, value)
-    return made
+    idle = tuple(site.idle_io_bytes for site in sites)
+    name = str(function.attrs["global_symbol"])
+    return write_attrs(made, FunctionAttrs(name, options, max(scratch, 1), idle))
 
 
 def _drop_scratch(call: relay.Call, var: relay.GlobalVar, results: int | None) -> relay.Expr:

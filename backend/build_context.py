@@ -1,0 +1,109 @@
+"""What ``relay.build`` was asked for, as seen from inside the code generator.
+
+TVM calls an external code generator with the function alone: neither the target nor the executor
+can be reached from there, and both decide what must be returned (C or a host module, and how the
+arguments arrive). So ``BuildModule.build`` is wrapped once, when ``tvm_ethosu.backend`` is
+imported; the wrapper notes the request for the time of the call and checks the memory that TVM
+planned afterwards.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+from tvm.relay.build_module import BuildModule
+
+from tvm_ethosu.backend.program import Program
+from tvm_ethosu.partition.relay.attrs import FunctionAttrs
+from tvm_ethosu.scheduler.errors import UserError
+
+
+@dataclass(frozen=True)
+class CompiledFunction:
+    """An NPU function that was compiled during a build, with all that is known of it."""
+
+    program: Program
+    attrs: FunctionAttrs
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """The arguments of ``relay.build`` that matter to the code generator.
+
+    ``compiled`` collects the NPU functions of this build.
+    """
+
+    target: tvm.target.Target
+    executor: tvm.relay.backend.Executor
+    runtime: tvm.relay.backend.Runtime
+    compiled: list[CompiledFunction] = field(default_factory=list)
+
+    @property
+    def makes_c(self) -> bool:
+        """Return whether the program becomes C source (for firmware) instead of host code."""
+        return str(self.target.kind.name) == "c"
+
+    @property
+    def has_unpacked_api(self) -> bool:
+        """Return whether functions are called with plain pointers."""
+        attrs = self.executor.attrs
+        named = str(self.executor.name) == "aot" and "unpacked-api" in attrs.keys()  # noqa: SIM118
+        return named and bool(attrs["unpacked-api"])
+
+    @property
+    def model(self) -> str:
+        """Return the accelerator that the target names, or an empty string."""
+        return str(self.target.attrs.get("model", "") or "")
+
+
+_CURRENT: ContextVar[BuildRequest | None] = ContextVar("tvm_ethosu_build", default=None)
+
+
+def current_request() -> BuildRequest:
+    """Return the request of the running build.
+
+    Raises:
+        UserError: the code generator was not called through ``relay.build``.
+    """
+    request = _CURRENT.get()
+    if request is None:
+        raise UserError(
+            "NPU functions can only be compiled by relay.build (or tvmc), which says whether C or "
+            "a host module is wanted"
+        )
+    return request
+
+
+def _first_target(target: Any) -> tvm.target.Target:
+    targets = list(target) if isinstance(target, list | tuple | tvm.ir.Array) else [target]
+    return tvm.target.Target(targets[0])
+
+
+def install(after_build: Callable[[BuildModule, BuildRequest, tvm.IRModule], None]) -> None:
+    """Wrap ``BuildModule.build``; ``after_build`` sees every finished build with NPU functions."""
+    original = BuildModule.build
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def build(
+        self: BuildModule, mod: Any, target: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        executor = kwargs.get("executor") or tvm.relay.backend.Executor("graph")
+        runtime = kwargs.get("runtime") or tvm.relay.backend.Runtime("cpp")
+        request = BuildRequest(_first_target(target), executor, runtime)
+        token = _CURRENT.set(request)
+        try:
+            result = original(self, mod, target, *args, **kwargs)
+        finally:
+            _CURRENT.reset(token)
+        if request.compiled:
+            after_build(self, request, mod)
+        return result
+
+    BuildModule.build = build

@@ -1,0 +1,106 @@
+"""``relay.ext.ethos-u``: TVM hands over each NPU function, and gets C or a host module back."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relay
+
+from tvm_ethosu.backend.build_context import BuildRequest, CompiledFunction, current_request
+from tvm_ethosu.backend.csource import c_module
+from tvm_ethosu.backend.emit import emit_program
+from tvm_ethosu.backend.host import host_module
+from tvm_ethosu.backend.program import Program
+from tvm_ethosu.partition.options import EthosUOptions
+from tvm_ethosu.partition.relay.attrs import FunctionAttrs, read_attrs
+from tvm_ethosu.partition.relay.legalize import to_npu_graph
+from tvm_ethosu.scheduler.budget import CallSite, budget_bytes
+from tvm_ethosu.scheduler.compile import schedule
+from tvm_ethosu.scheduler.errors import Infeasible, UserError
+
+
+def call_sites(attrs: FunctionAttrs, used_memory: tuple[int, ...]) -> tuple[CallSite, ...]:
+    """Return the call sites with the numbers that TVM wrote during this build."""
+    idle = attrs.idle_io_bytes
+    if len(idle) != len(used_memory):
+        raise UserError(
+            f"{attrs.name}: partitioned for {len(idle)} calls, built with {len(used_memory)}; "
+            "call partition_for_ethosu on the module that is built"
+        )
+    return tuple(
+        CallSite(used, attrs.scratch_bytes, idle_io)
+        for used, idle_io in zip(used_memory, idle, strict=True)
+    )
+
+
+def _budget(attrs: FunctionAttrs) -> int | None:
+    """Return the scratch budget by this build's ``used_memory``; only AOT builds have it."""
+    if attrs.used_memory is None:
+        return None
+    sites = call_sites(attrs, attrs.used_memory)
+    budget = budget_bytes(attrs.options.sram_size, sites)
+    if budget is not None and attrs.scratch_bytes > budget:
+        raise Infeasible(
+            f"{attrs.name}: the scratch of {attrs.scratch_bytes} bytes was planned for another "
+            f"program than is built (used_memory is now {max(attrs.used_memory)} bytes, which "
+            f"leaves {max(budget, 0)} bytes); partition for the module that is built",
+            required_bytes=attrs.scratch_bytes,
+            available_bytes=max(budget, 0),
+        )
+    return budget
+
+
+def _check_request(request: BuildRequest, options: EthosUOptions) -> None:
+    model = request.model
+    if request.makes_c and model.startswith("ethos-u") and model != options.accelerator_config:
+        raise UserError(
+            f"target: names {model}, but the module was partitioned for "
+            f"{options.accelerator_config}; use the same accelerator for both"
+        )
+    if request.makes_c and not request.has_unpacked_api:
+        raise UserError(
+            "executor: C code for the NPU needs plain pointers as arguments; build with "
+            "Executor('aot', {'interface-api': 'c', 'unpacked-api': True})"
+        )
+    kind = str(request.target.kind.name)
+    if kind not in ("c", "llvm"):
+        raise UserError(f"target: NPU functions can be built for c and llvm (got '{kind}')")
+
+
+def compile_function(function: relay.Function) -> tuple[Program, FunctionAttrs]:
+    """Compile a partitioned function of the program that is being built.
+
+    Raises:
+        Infeasible: its scratch does not fit what this build's ``used_memory`` leaves.
+    """
+    attrs = read_attrs(function)
+    graph = to_npu_graph(function, attrs.name, with_scratch=True)
+    budget = _budget(attrs)
+    limit = attrs.scratch_bytes if budget is None else min(budget, attrs.scratch_bytes)
+    allocation = schedule(graph, limit)
+    return emit_program(allocation, attrs.options.arch), attrs
+
+
+def generate(function: relay.Function) -> tvm.runtime.Module:
+    """Return the module of an NPU function for what ``relay.build`` was asked for."""
+    request = current_request()
+    program, attrs = compile_function(function)
+    _check_request(request, attrs.options)
+    request.compiled.append(CompiledFunction(program, attrs))
+    if request.makes_c:
+        return c_module(program, attrs.options.memory_mode)
+    return host_module(program)
+
+
+def no_constants(_function: relay.Function, _symbol: str) -> dict[str, tvm.nd.NDArray]:
+    """Return the constants that TVM must keep for a function: none, the program holds its own.
+
+    Without this, TVM lifts the weights of NPU functions into the network's parameters, and the
+    AOT executor then fails to find inputs of their names.
+    """
+    return {}
+
+
+def register_codegen() -> None:
+    """Register the code generator under the name that partitioned functions carry."""
+    tvm.register_func("relay.ext.ethos-u", generate, override=True)
+    tvm.register_func("relay.ext.ethos-u.constant_updater", no_constants, override=True)

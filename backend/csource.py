@@ -1,0 +1,67 @@
+"""NPU functions as C source: constants, command streams, and a call into the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import jinja2
+import tvm
+
+from tvm_ethosu.backend.program import Binding, Program, Source
+from tvm_ethosu.scheduler.arch import MemoryMode
+
+
+def _lines(values: Sequence[str], per_line: int) -> Iterator[str]:
+    for start in range(0, len(values), per_line):
+        yield ", ".join(values[start : start + per_line]) + ","
+
+
+def _byte_lines(data: bytes) -> list[str]:
+    return list(_lines([f"0x{byte:02x}" for byte in data], 16))
+
+
+def _word_lines(words: Sequence[int]) -> list[str]:
+    return list(_lines([f"0x{word:08x}" for word in words], 8))
+
+
+def _pointer(binding: Binding, program: Program) -> str:
+    match binding.source:
+        case Source.CONSTANTS:
+            return f"{program.name}_constants"
+        case Source.SCRATCH:
+            return "scratch"
+        case Source.ARGUMENT:
+            inputs = len(program.inputs)
+            is_input = binding.argument < inputs
+            return (
+                f"input{binding.argument}" if is_input else f"output{binding.argument - inputs}"
+            )
+
+
+def c_source(program: Program, memory_mode: str) -> str:
+    """Return the C source of an NPU function, for TVM's unpacked calling convention."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("tvm_ethosu.backend", "templates"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    sections = {MemoryMode.SRAM_ONLY.value: "TVM_ETHOSU_CONSTANTS_IN_SRAM"}
+    return environment.get_template("npu_function.c.in").render(
+        program=program,
+        constants=_byte_lines(program.constants),
+        streams=[_word_lines(invocation.words) for invocation in program.invocations],
+        word_counts=[len(invocation.words) for invocation in program.invocations],
+        bindings=[
+            [(b.region, _pointer(b, program), b.size_bytes) for b in invocation.bindings]
+            for invocation in program.invocations
+        ],
+        placement=sections.get(memory_mode, "TVM_ETHOSU_CONSTANTS_IN_FLASH"),
+    )
+
+
+def c_module(program: Program, memory_mode: str) -> tvm.runtime.Module:
+    """Return TVM's module of the C source."""
+    create = tvm.get_global_func("runtime.CSourceModuleCreate")
+    return create(c_source(program, memory_mode), "c", [program.name], [])

@@ -1,0 +1,73 @@
+"""The SRAM that TVM planned for a whole network, and the proof that it keeps to the limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relay
+
+from tvm_ethosu.backend.build_context import BuildRequest
+from tvm_ethosu.partition.relay.used_memory import type_size_bytes
+from tvm_ethosu.scheduler.errors import Infeasible
+from tvm_ethosu.scheduler.plan import align
+
+
+@dataclass(frozen=True)
+class PlannedSram:
+    """The arena: ``pool_bytes`` as USMP planned it, beside the network's inputs and outputs."""
+
+    pool_bytes: int
+    io_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Return all bytes of SRAM that tensors use."""
+        return align(self.pool_bytes) + self.io_bytes
+
+
+def io_bytes(main: relay.Function) -> int:
+    """Return the bytes of the network's inputs and outputs, each rounded up to 16."""
+    result = main.checked_type.ret_type
+    outputs = list(result.fields) if isinstance(result, relay.TupleType) else [result]
+    types = [param.checked_type for param in main.params] + outputs
+    return sum(align(type_size_bytes(of)) for of in types)
+
+
+def planned_sram(metadata: Any, main: relay.Function) -> PlannedSram:
+    """Return the arena of a network built for the AOT executor.
+
+    ``metadata`` is the build's ``executor_codegen_metadata``.
+    """
+    pools = metadata.pool_inputs.values() if metadata is not None and metadata.pool_inputs else ()
+    workspace = sum(
+        int(pool.allocated_size)
+        for pool in pools
+        if isinstance(pool.pool_info, tvm.ir.memory_pools.WorkspacePoolInfo)
+    )
+    return PlannedSram(workspace, io_bytes(main))
+
+
+def check_planned_sram(build: Any, request: BuildRequest, mod: tvm.IRModule) -> None:
+    """Check that what TVM planned keeps to the sram_size that the network was partitioned for.
+
+    Raises:
+        Infeasible: the arena is larger; TVM's estimate was used before, this is the real number.
+    """
+    limits = [
+        f.attrs.options.sram_size for f in request.compiled if f.attrs.options.sram_size is not None
+    ]
+    if not limits or str(request.executor.name) != "aot" or not request.makes_c:
+        return
+    planned = planned_sram(build.get_executor_codegen_metadata(), mod["main"])
+    limit = min(limits)
+    if planned.total_bytes > limit:
+        raise Infeasible(
+            f"network: the arena does not fit (needs {planned.total_bytes} bytes: "
+            f"{planned.pool_bytes} bytes of tensors and scratch, {planned.io_bytes} bytes of "
+            f"network inputs and outputs; sram_size is {limit} bytes, "
+            f"{planned.total_bytes - limit} bytes too few)",
+            required_bytes=planned.total_bytes,
+            available_bytes=limit,
+        )

@@ -1,0 +1,372 @@
+"""TFLite files compiled by Vela: read them, and run them with the simulator as the NPU.
+
+Such a file has one ``ethos-u`` custom operator per NPU call. Its inputs are the driver payload, the
+read-only bytes (region 0), the scratch arena (region 1), the fast scratch (region 2) and then the
+feature maps; its outputs are feature maps. The ``OfflineMemoryAllocation`` metadata gives each
+tensor's arena offset, -1 for tensors without one. The remaining operators run on TensorFlow Lite
+Micro's reference kernels, each as a network of its own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from ethosu.vela.tflite.Model import Model
+
+from tvm_ethosu.backend.sim import Accelerator, Region, RunReport, Stream, decode, run
+from tvm_ethosu.backend.sim.words import payload_accelerator, payload_words
+from tvm_ethosu.scheduler.errors import Unsupported, UserError
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+_CUSTOM_CODE: Final = b"ethos-u"
+_REGION_INPUTS: Final = 4
+_ALLOCATION: Final = b"OfflineMemoryAllocation"
+_TYPES: Final[Mapping[int, str]] = MappingProxyType(
+    {0: "<f4", 2: "<i4", 3: "u1", 4: "<i8", 6: "?", 7: "<i2", 9: "i1"}
+)
+
+
+class Core(Enum):
+    """Vela's two compilers."""
+
+    REGOR = "regor"
+    LEGACY = "legacy"
+
+
+class MemoryMode(Enum):
+    """Where Vela puts the arena; the value is its name in Vela's configuration file."""
+
+    SHARED_SRAM = "Shared_Sram"
+    SRAM_ONLY = "Sram_Only"
+    DEDICATED_SRAM = "Dedicated_Sram"
+
+
+@dataclass(frozen=True)
+class VelaOptions:
+    """One way to call Vela; ``optimise`` is ``Performance`` or ``Size``."""
+
+    accelerator: Accelerator
+    core: Core = Core.REGOR
+    optimise: str = "Performance"
+    memory_mode: MemoryMode | None = None
+    arena_cache_size: int | None = None
+
+    @property
+    def mode(self) -> MemoryMode:
+        """Return the memory mode, by default what suits the accelerator."""
+        if self.memory_mode is not None:
+            return self.memory_mode
+        return MemoryMode.DEDICATED_SRAM if self.accelerator.is_u65 else MemoryMode.SHARED_SRAM
+
+    @property
+    def system_config(self) -> str:
+        """Return the system configuration of Vela's file that knows the memories used."""
+        if not self.accelerator.is_u65:
+            return "Ethos_U55_High_End_Embedded"
+        dedicated = self.mode is MemoryMode.DEDICATED_SRAM
+        return "Ethos_U65_High_End" if dedicated else "Ethos_U65_Embedded"
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor; ``offset`` is its place in the arena, ``data`` its bytes if it is a constant."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    offset: int | None
+    data: bytes | None
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes the tensor takes."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class NpuOperator:
+    """An NPU call: its stream, and tensor indices for regions 0..2, inputs and outputs."""
+
+    accelerator: Accelerator
+    stream: Stream
+    regions: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CpuOperator:
+    """An operator that stayed on the CPU; ``model`` is a TFLite file with it alone."""
+
+    model: bytes
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A compiled network: tensors, operators in order, tensor indices of its ends."""
+
+    tensors: tuple[Tensor, ...]
+    operators: tuple[NpuOperator | CpuOperator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """Return the decoded streams of the NPU calls."""
+        return tuple(op.stream for op in self.operators if isinstance(op, NpuOperator))
+
+
+@dataclass(frozen=True)
+class NetworkRun:
+    """Outputs in the network's order and the simulator's report per NPU call."""
+
+    outputs: tuple[Array, ...]
+    reports: tuple[RunReport, ...] = field(repr=False)
+
+
+def compile_with_vela(source: Path, output_dir: Path, options: VelaOptions) -> Path:
+    """Compile a TFLite file; return the compiled file.
+
+    Vela runs in a process of its own: its Python core keeps caches between calls in one process.
+    Raises UserError with Vela's words when it fails.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "ethosu.vela",
+        str(source),
+        f"--output-dir={output_dir}",
+        f"--accelerator-config={options.accelerator.value}",
+        "--config=Arm/vela.ini",
+        f"--system-config={options.system_config}",
+        f"--memory-mode={options.mode.value}",
+        f"--optimise={options.optimise}",
+    ]
+    if options.core is Core.LEGACY:
+        command.append("--debug-force-legacy-core")
+    if options.arena_cache_size is not None:
+        command.append(f"--arena-cache-size={options.arena_cache_size}")
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    compiled = output_dir / f"{source.stem}_vela.tflite"
+    if result.returncode or not compiled.exists():
+        tail = (result.stdout + result.stderr).strip()[-800:]
+        raise UserError(f"vela: {source.name} does not compile: {tail}")
+    return compiled
+
+
+def read_network(model: bytes) -> Network:
+    """Read a TFLite file; operators other than NPU calls are kept as networks of one operator.
+
+    Raises UserError when it is damaged or has several subgraphs, SimulationError for a bad stream.
+    """
+    if model[4:8] != b"TFL3":
+        raise UserError("not a TFLite file: no TFL3 at byte 4")
+    root = Model.GetRootAsModel(bytearray(model), 0)
+    if root.SubgraphsLength() != 1:
+        raise UserError(f"{root.SubgraphsLength()} subgraphs (limit 1)")
+    graph = root.Subgraphs(0)
+    offsets = _offsets(root, graph.TensorsLength())
+    tensors = tuple(
+        _tensor(root, graph.Tensors(index), offsets[index]) for index in range(len(offsets))
+    )
+    operators = tuple(
+        _operator(model, root, graph.Operators(index), index, tensors)
+        for index in range(graph.OperatorsLength())
+    )
+    return Network(tensors, operators, _indices(graph, "Inputs"), _indices(graph, "Outputs"))
+
+
+def run_network(network: Network, inputs: Sequence[Array], *, strict: bool = True) -> NetworkRun:
+    """Run a network on one set of inputs, in the order of its inputs.
+
+    Raises SimulationError from NPU calls, Unsupported when TensorFlow Lite Micro lacks an operator.
+    """
+    storage = _Storage(network)
+    for index, values in zip(network.inputs, inputs, strict=True):
+        storage.store(index, np.ascontiguousarray(values).reshape(-1).view(np.uint8))
+    reports: list[RunReport] = []
+    for operator in network.operators:
+        if isinstance(operator, NpuOperator):
+            reports.append(_run_npu(operator, storage, strict=strict))
+        else:
+            _run_cpu(operator, network, storage)
+    return NetworkRun(tuple(storage.array(index) for index in network.outputs), tuple(reports))
+
+
+def reference_outputs(model: bytes, inputs: Sequence[Array]) -> tuple[Array, ...]:
+    """Run a TFLite file on TensorFlow Lite Micro's reference kernels.
+
+    Raises Unsupported when it lacks an operator.
+    """
+    return reference_runner(model)(inputs)
+
+
+def reference_runner(model: bytes) -> Callable[[Sequence[Array]], tuple[Array, ...]]:
+    """Return a function that runs ``model`` on TensorFlow Lite Micro, many times if wanted."""
+    from tflite_micro.python.tflite_micro import runtime  # noqa: PLC0415  optional dependency
+
+    outputs = Model.GetRootAsModel(bytearray(model), 0).Subgraphs(0).OutputsLength()
+    try:
+        interpreter = runtime.Interpreter.from_bytes(model, arena_size=_ARENA_BYTES)
+    except RuntimeError as error:
+        raise Unsupported(f"tflite-micro: cannot prepare the network: {error}") from None
+
+    def call(inputs: Sequence[Array]) -> tuple[Array, ...]:
+        interpreter.reset()
+        for index, values in enumerate(inputs):
+            interpreter.set_input(values, index)
+        interpreter.invoke()
+        return tuple(np.array(interpreter.get_output(index)) for index in range(outputs))
+
+    return call
+
+
+_ARENA_BYTES: Final = 32 << 20
+
+
+class _Storage:
+    """Bytes of all tensors; tensors with an offset share the arena."""
+
+    def __init__(self, network: Network) -> None:
+        self._tensors = network.tensors
+        ends = [t.offset + t.size_bytes for t in network.tensors if t.offset is not None]
+        self.arena = np.zeros(max(ends, default=0), np.uint8)
+        self._own: dict[int, Array] = {}
+        self.holds_data: set[int] = set()
+
+    def bytes_of(self, index: int) -> Array:
+        """Return a tensor's bytes, shared with the arena or with later calls."""
+        tensor = self._tensors[index]
+        if tensor.offset is not None and tensor.data is None:
+            return self.arena[tensor.offset : tensor.offset + tensor.size_bytes]
+        if index not in self._own:
+            if tensor.data is not None:
+                self._own[index] = np.frombuffer(tensor.data, np.uint8)
+            else:
+                self._own[index] = np.zeros(tensor.size_bytes, np.uint8)
+        return self._own[index]
+
+    def store(self, index: int, values: Array) -> None:
+        """Set a tensor's bytes."""
+        target = self.bytes_of(index)
+        if target.size != values.size:
+            name = self._tensors[index].name
+            raise UserError(f"tensor {name}: wrong size (got {values.size}, limit {target.size})")
+        target[...] = values
+
+    def array(self, index: int) -> Array:
+        """Return a copy of a tensor with its shape and type."""
+        tensor = self._tensors[index]
+        return self.bytes_of(index).copy().view(tensor.dtype).reshape(tensor.shape)
+
+
+def _run_npu(operator: NpuOperator, storage: _Storage, *, strict: bool) -> RunReport:
+    constants, scratch, fast = operator.regions
+    arena = storage.bytes_of(scratch)
+    regions = {
+        0: Region(storage.bytes_of(constants), read_only=True),
+        1: Region(arena, initialised=False, written=_input_ranges(operator, storage, arena)),
+    }
+    other = storage.bytes_of(fast)
+    same = other.__array_interface__["data"] == arena.__array_interface__["data"]
+    regions[2] = regions[1] if same else Region(other, initialised=False)
+    return run(operator.stream, regions, strict=strict)
+
+
+def _input_ranges(
+    operator: NpuOperator, storage: _Storage, arena: Array
+) -> tuple[tuple[int, int], ...]:
+    base = arena.__array_interface__["data"][0]
+    ranges = []
+    for index in operator.inputs:
+        data = storage.bytes_of(index)
+        start = data.__array_interface__["data"][0] - base
+        if 0 <= start and start + data.size <= arena.size:
+            ranges.append((start, start + data.size))
+    return tuple(ranges)
+
+
+def _run_cpu(operator: CpuOperator, network: Network, storage: _Storage) -> None:
+    variable = [index for index in operator.inputs if network.tensors[index].data is None]
+    results = reference_outputs(operator.model, [storage.array(index) for index in variable])
+    for index, values in zip(operator.outputs, results, strict=True):
+        storage.store(index, np.ascontiguousarray(values).reshape(-1).view(np.uint8))
+
+
+def _offsets(root: Any, count: int) -> list[int | None]:
+    for index in range(root.MetadataLength()):
+        entry = root.Metadata(index)
+        if entry.Name() == _ALLOCATION:
+            words = root.Buffers(entry.Buffer()).DataAsNumpy().view("<i4")
+            if words.size < 3 + count:
+                raise UserError(f"OfflineMemoryAllocation lists too few tensors (limit {count})")
+            return [int(word) if word >= 0 else None for word in words[3 : 3 + count]]
+    return [None] * count
+
+
+def _tensor(root: Any, table: Any, offset: int | None) -> Tensor:
+    if table.Type() not in _TYPES:
+        raise UserError(f"tensor type {table.Type()} is not known")
+    shape = () if table.ShapeIsNone() else tuple(int(n) for n in table.ShapeAsNumpy())
+    buffer = root.Buffers(table.Buffer())
+    data = None if buffer.DataIsNone() or not buffer.DataLength() else bytes(buffer.DataAsNumpy())
+    name = (table.Name() or b"").decode(errors="replace")
+    return Tensor(name, shape, _TYPES[table.Type()], offset, data)
+
+
+def _indices(table: Any, name: str) -> tuple[int, ...]:
+    if getattr(table, f"{name}Length")() == 0:
+        return ()
+    return tuple(int(index) for index in getattr(table, f"{name}AsNumpy")())
+
+
+def _operator(
+    model: bytes, root: Any, table: Any, index: int, tensors: tuple[Tensor, ...]
+) -> NpuOperator | CpuOperator:
+    inputs, outputs = _indices(table, "Inputs"), _indices(table, "Outputs")
+    if root.OperatorCodes(table.OpcodeIndex()).CustomCode() != _CUSTOM_CODE:
+        present = tuple(dict.fromkeys(number for number in inputs if number >= 0))
+        return CpuOperator(_cut_out(model, index), present, outputs)
+    payload = tensors[inputs[0]].data
+    if payload is None:
+        raise UserError("an ethos-u operator has no command stream")
+    accelerator = payload_accelerator(payload)
+    stream = decode(payload_words(payload), accelerator)
+    regions, maps = inputs[1:_REGION_INPUTS], inputs[_REGION_INPUTS:]
+    return NpuOperator(accelerator, stream, regions, maps, outputs)
+
+
+def _cut_out(model: bytes, index: int) -> bytes:
+    """Return a TFLite file with operator ``index`` alone; its variable inputs become inputs."""
+    import flatbuffers  # noqa: PLC0415  optional, like tflite-micro
+    from tflite_micro.tensorflow.lite.micro.python import (  # noqa: PLC0415  optional dependency
+        schema_py_generated as schema,
+    )
+
+    tree = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(bytearray(model), 0))
+    graph = tree.subgraphs[0]
+    operator = graph.operators[index]
+    graph.operators = [operator]
+    used = [int(number) for number in operator.inputs if number >= 0]
+
+    def is_constant(number: int) -> bool:
+        data = tree.buffers[graph.tensors[number].buffer].data
+        return data is not None and len(data) > 0
+
+    graph.inputs = [number for number in dict.fromkeys(used) if not is_constant(number)]
+    graph.outputs = [int(number) for number in operator.outputs]
+    tree.metadata = []
+    builder = flatbuffers.Builder(len(model))
+    builder.Finish(tree.Pack(builder), b"TFL3")
+    return bytes(builder.Output())

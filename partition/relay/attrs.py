@@ -1,0 +1,81 @@
+"""What a partitioned function carries to the code generator, as attributes of the function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import relay
+
+from tvm_ethosu.partition.options import EthosUOptions
+from tvm_ethosu.scheduler.errors import UserError
+
+_ACCELERATOR = "accelerator_config"
+_MEMORY_MODE = "memory_mode"
+_SYSTEM_CONFIG = "system_config"
+_SRAM_SIZE = "sram_size"
+_SCRATCH = "scratch_bytes"
+_IDLE_IO = "idle_io_bytes"
+_USED_MEMORY = "used_memory"
+
+
+@dataclass(frozen=True)
+class FunctionAttrs:
+    """The attributes of one NPU function.
+
+    Attributes:
+        name: its global symbol.
+        options: what it was partitioned for.
+        scratch_bytes: the size of its last result, the scratch.
+        idle_io_bytes: per call site, network inputs and outputs that are not live there.
+        used_memory: per call site, what TVM's pass wrote; None unless built for AOT.
+    """
+
+    name: str
+    options: EthosUOptions
+    scratch_bytes: int
+    idle_io_bytes: tuple[int, ...]
+    used_memory: tuple[int, ...] | None = None
+
+
+def write_attrs(function: relay.Function, attrs: FunctionAttrs) -> relay.Function:
+    """Return the function with these attributes (``used_memory`` is TVM's to write)."""
+    options = attrs.options
+    values = {
+        _ACCELERATOR: options.accelerator_config,
+        _MEMORY_MODE: options.memory_mode,
+        _SYSTEM_CONFIG: str(options.system_config),
+        _SRAM_SIZE: options.sram_size or 0,
+        _SCRATCH: attrs.scratch_bytes,
+        _IDLE_IO: list(attrs.idle_io_bytes),
+    }
+    for key, value in values.items():
+        function = function.with_attr(key, value)
+    return function
+
+
+def read_attrs(function: relay.Function) -> FunctionAttrs:
+    """Return the attributes of an NPU function.
+
+    Raises:
+        UserError: it was not made by ``partition_for_ethosu``.
+    """
+    attrs = dict(function.attrs.items())
+    name = str(attrs.get("global_symbol", "?"))
+    if _SCRATCH not in attrs:
+        raise UserError(
+            f"{name}: not partitioned by tvm_ethosu.partition.partition_for_ethosu, so its scratch "
+            "memory is unknown"
+        )
+    used_memory = attrs.get(_USED_MEMORY)
+    return FunctionAttrs(
+        name,
+        EthosUOptions(
+            str(attrs[_ACCELERATOR]),
+            int(attrs[_SRAM_SIZE]) or None,
+            str(attrs[_MEMORY_MODE]),
+            str(attrs[_SYSTEM_CONFIG]),
+        ),
+        int(attrs[_SCRATCH]),
+        tuple(int(size) for size in attrs[_IDLE_IO]),
+        None if used_memory is None else tuple(int(size) for size in used_memory),
+    )

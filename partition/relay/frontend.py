@@ -1,0 +1,163 @@
+"""A checked TFLite file as Relay, through TVM's importer; what it refuses becomes a UserError."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import tflite
+import tvm
+from tvm import relay
+from tvm.ir import diagnostics
+from tvm.relay.frontend.tflite import OperatorConverter
+
+from tvm_ethosu.scheduler.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tvm_ethosu.partition.tflite_file import TfliteFile, TfliteOperator
+
+_REASON_LENGTH = 240
+_CUSTOM_NAMES = {"CUSTOM TFLite_Detection_PostProcess": "DETECTION_POSTPROCESS"}
+
+
+def to_relay(file: TfliteFile) -> tuple[tvm.IRModule, dict[str, Any]]:
+    """Return the network as a typed Relay module and its constants by parameter name.
+
+    Inputs carry the names of ``file.tensors``, and so do the spans of the operators' results.
+
+    Raises:
+        UserError: TVM's importer takes no such operator or parameter, or the shapes and types
+            that follow from the operators are not those that the file states.
+    """
+    messages: list[str] = []
+    with _quiet(messages):
+        try:
+            mod, params = relay.frontend.from_tflite(
+                _NamedModel.of(file), op_converter=partial(_Converter, file)
+            )
+            typed = relay.transform.InferType()(mod)
+        except UserError as error:
+            raise UserError(f"{file.path}: {error}") from None
+        except Exception as error:
+            raise UserError(
+                f"{file.path}: TVM cannot import the network: {_reason(error, messages)}"
+            ) from None
+    _check_outputs(file, typed)
+    return typed, dict(params)
+
+
+class _NamedModel(tflite.Model):  # type: ignore[misc]
+    """The file's accessor, with unique names for tensors: the importer tells them apart by name."""
+
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, file: TfliteFile) -> _NamedModel:
+        raw = tflite.Model.GetRootAs(file.data)._tab
+        model = cls()
+        model.Init(raw.Bytes, raw.Pos)
+        model.names = tuple(tensor.name for tensor in file.tensors)
+        return model
+
+    def Subgraphs(self, j: int) -> _NamedSubgraph:  # noqa: N802
+        raw = super().Subgraphs(j)._tab
+        subgraph = _NamedSubgraph()
+        subgraph.Init(raw.Bytes, raw.Pos)
+        subgraph.names = self.names
+        return subgraph
+
+
+class _NamedSubgraph(tflite.SubGraph):  # type: ignore[misc]
+    names: tuple[str, ...] = ()
+
+    def Tensors(self, j: int) -> _NamedTensor:  # noqa: N802
+        raw = super().Tensors(j)._tab
+        tensor = _NamedTensor()
+        tensor.Init(raw.Bytes, raw.Pos)
+        tensor.name = self.names[j]
+        return tensor
+
+
+class _NamedTensor(tflite.Tensor):  # type: ignore[misc]
+    name: str = ""
+
+    def Name(self) -> bytes:  # noqa: N802
+        return self.name.encode("utf-8")
+
+
+class _Converter(OperatorConverter):  # type: ignore[misc]
+    """TVM's converter; says which operator it was at when something fails."""
+
+    def __init__(self, file: TfliteFile, *args: Any) -> None:
+        super().__init__(*args)
+        self.file = file
+        self.convert_map = {
+            name: partial(self._convert, convert) for name, convert in self.convert_map.items()
+        }
+
+    def check_unsupported_ops(self) -> None:
+        for operator in self.file.operators:
+            if _CUSTOM_NAMES.get(operator.name, operator.name) not in self.convert_map:
+                raise UserError(f"{_describe(operator)}: TVM's importer has no such operator")
+        super().check_unsupported_ops()
+
+    def _convert(self, convert: Callable[[Any], Any], op: Any) -> Any:
+        try:
+            return convert(op)
+        except Exception as error:
+            operator = self._operator(op)
+            raise UserError(
+                f"{_describe(operator)}: TVM cannot import it: {_reason(error, [])}"
+            ) from None
+
+    def _operator(self, op: Any) -> TfliteOperator:
+        names = {self.file.tensors[index].name for index in op.OutputsAsNumpy()}
+        return next(o for o in self.file.operators if names & set(o.outputs))
+
+
+def _describe(operator: TfliteOperator) -> str:
+    return f"{operator}, which writes {', '.join(repr(name) for name in operator.outputs)}"
+
+
+def _reason(error: Exception, messages: list[str]) -> str:
+    """Return what went wrong on one line: an own message, or the last line of TVM's."""
+    if messages:
+        text = messages[0]
+    else:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        text = lines[-1] if lines else ""
+    text = text.removeprefix("TVMError: ").removeprefix("InternalError: ")
+    if not isinstance(error, tvm.TVMError | NotImplementedError) or not text:
+        text = f"{type(error).__name__} {text}".rstrip()
+    return " ".join(text.split())[:_REASON_LENGTH]
+
+
+@contextlib.contextmanager
+def _quiet(messages: list[str]) -> Iterator[None]:
+    """Collect the type checker's complaints, which TVM prints to stderr otherwise."""
+
+    def collect(context: Any) -> None:
+        messages.extend(str(diagnostic.message) for diagnostic in context.diagnostics)
+
+    diagnostics.override_renderer(collect)
+    try:
+        yield
+    finally:
+        diagnostics.override_renderer(None)
+
+
+def _check_outputs(file: TfliteFile, mod: tvm.IRModule) -> None:
+    result = mod["main"].ret_type
+    types = tuple(result.fields) if isinstance(result, tvm.ir.TupleType) else (result,)
+    for index, actual in zip(file.outputs, types, strict=True):
+        tensor = file.tensors[index]
+        shape = tuple(int(dim) if hasattr(dim, "value") else -1 for dim in actual.shape)
+        if (shape, str(actual.dtype)) != (tensor.shape, tensor.dtype):
+            raise UserError(
+                f"{file.path}: output {tensor.name!r} is {tensor.dtype} of shape "
+                f"{list(tensor.shape)} in the file, but the operators before it give "
+                f"{actual.dtype} of shape {list(shape)}"
+            )

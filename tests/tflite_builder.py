@@ -1,0 +1,327 @@
+"""Small quantized TFLite networks from Python, for tests that have no network at hand.
+
+    net = NetBuilder(seed=1)
+    x = net.input((1, 8, 8, 3))
+    y = net.conv2d(x, filters=8, activation="RELU")
+    net.output(net.add(y, net.max_pool(y, kernel=(3, 3), stride=(1, 1))))
+    data = net.build()
+
+Weights, biases and scales that are not given come from the seeded generator; an output's scale is
+then chosen so that the results fill most of the range of the type without sticking to its ends.
+Type "uint8" gives asymmetric per-tensor weights, "float32" the same network without quantization.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tflite.ActivationFunctionType import ActivationFunctionType
+from tflite.Padding import Padding
+from tflite_writer import Fields, Operator, Tensor, Value, write_tflite
+
+Array = npt.NDArray[Any]
+Pair = tuple[int, int]
+
+
+class NetBuilder:
+    """One network; each method adds an operator and returns its result."""
+
+    def __init__(self, dtype: str = "int8", seed: int = 0) -> None:
+        self.dtype = dtype
+        self.rng = np.random.default_rng(seed)
+        self._tensors: list[Tensor] = []
+        self._operators: list[Operator] = []
+        self._inputs: list[int] = []
+        self._outputs: list[int] = []
+
+    # --- ends ------------------------------------------------------------------------------------
+
+    def input(
+        self,
+        shape: Sequence[int],
+        scale: float = 0.05,
+        zero_point: int = 3,
+        *,
+        name: str | None = "",
+        signature: Sequence[int] = (),
+    ) -> Value:
+        value = self._result(shape, scale, zero_point, name, signature=tuple(signature))
+        self._inputs.append(value.index)
+        return value
+
+    def output(self, *values: Value) -> None:
+        self._outputs.extend(value.index for value in values)
+
+    def constant(self, data: Array, scale: float = 0.05, zero_point: int = 0) -> Value:
+        """Add a constant activation, for example the second operand of an addition."""
+        return self._constant(data, (scale,), zero_point)
+
+    def random_inputs(self) -> list[Array]:
+        """Return one random array per input of the network."""
+        return [
+            self._random(self._tensors[index].value.shape, self.dtype) for index in self._inputs
+        ]
+
+    # --- operators -------------------------------------------------------------------------------
+
+    def conv2d(
+        self,
+        x: Value,
+        *,
+        filters: int = 0,
+        kernel: Pair = (3, 3),
+        stride: Pair = (1, 1),
+        dilation: Pair = (1, 1),
+        padding: str = "SAME",
+        activation: str = "NONE",
+        **filter_options: Any,
+    ) -> Value:
+        """Add a convolution; weights are OHWI. For ``filter_options`` see _filter."""
+        given = filter_options.get("weights")
+        shape = (filters, *kernel, x.shape[3]) if given is None else given.shape
+        fields = _conv_fields(padding, stride, activation) | {
+            4: ("Int32", dilation[1]),
+            5: ("Int32", dilation[0]),
+        }
+        size = _spatial(x.shape, shape[1:3], stride, dilation, padding)
+        inputs, scaling, name = self._filter(x, shape, 0, math.prod(shape[1:]), filter_options)
+        result = self._result((x.shape[0], *size, shape[0]), *scaling, name)
+        return self._add("CONV_2D", inputs, result, "Conv2DOptions", fields)
+
+    def depthwise(
+        self,
+        x: Value,
+        *,
+        multiplier: int = 1,
+        kernel: Pair = (3, 3),
+        stride: Pair = (1, 1),
+        dilation: Pair = (1, 1),
+        padding: str = "SAME",
+        activation: str = "NONE",
+        **filter_options: Any,
+    ) -> Value:
+        """Add a depthwise convolution; weights are 1HWC, C = channels times multiplier."""
+        given = filter_options.get("weights")
+        shape = (1, *kernel, x.shape[3] * multiplier) if given is None else given.shape
+        fields = {
+            0: ("Int8", getattr(Padding, padding)),
+            1: ("Int32", stride[1]),
+            2: ("Int32", stride[0]),
+            3: ("Int32", shape[3] // x.shape[3]),
+            4: ("Int8", getattr(ActivationFunctionType, activation)),
+            5: ("Int32", dilation[1]),
+            6: ("Int32", dilation[0]),
+        }
+        size = _spatial(x.shape, shape[1:3], stride, dilation, padding)
+        inputs, scaling, name = self._filter(x, shape, 3, math.prod(shape[1:3]), filter_options)
+        result = self._result((x.shape[0], *size, shape[3]), *scaling, name)
+        return self._add("DEPTHWISE_CONV_2D", inputs, result, "DepthwiseConv2DOptions", fields)
+
+    def dense(
+        self, x: Value, units: int = 0, activation: str = "NONE", **filter_options: Any
+    ) -> Value:
+        """Add a fully connected layer on the flattened input; weights are OI, per tensor."""
+        given = filter_options.get("weights")
+        width = math.prod(x.shape[1:])
+        shape = (units, width) if given is None else given.shape
+        options = {"per_channel": False} | filter_options
+        inputs, scaling, name = self._filter(x, shape, 0, width, options)
+        result = self._result((x.shape[0], shape[0]), *scaling, name)
+        fields = {0: ("Int8", getattr(ActivationFunctionType, activation))}
+        return self._add("FULLY_CONNECTED", inputs, result, "FullyConnectedOptions", fields)
+
+    def avg_pool(self, x: Value, **options: Any) -> Value:
+        """Add an average pool; options: kernel, stride, padding, activation, name."""
+        return self._pool("AVERAGE_POOL_2D", x, **options)
+
+    def max_pool(self, x: Value, **options: Any) -> Value:
+        """Add a maximum pool; options: kernel, stride, padding, activation, name."""
+        return self._pool("MAX_POOL_2D", x, **options)
+
+    def add(
+        self,
+        a: Value,
+        b: Value,
+        *,
+        activation: str = "NONE",
+        scale: float | None = None,
+        zero_point: int | None = None,
+        name: str | None = "",
+    ) -> Value:
+        shape = np.broadcast_shapes(a.shape, b.shape)
+        scale = math.hypot(a.scale, b.scale) if scale is None else scale
+        zero = self._zero_point() if zero_point is None else zero_point
+        result = self._result(shape, scale, zero, name)
+        fields = {0: ("Int8", getattr(ActivationFunctionType, activation))}
+        return self._add("ADD", (a.index, b.index), result, "AddOptions", fields)
+
+    def quantize(
+        self, x: Value, scale: float, zero_point: int, dtype: str = "", name: str | None = ""
+    ) -> Value:
+        result = self._result(x.shape, scale, zero_point, name, dtype=dtype)
+        return self._add("QUANTIZE", (x.index,), result, "QuantizeOptions", {})
+
+    def reshape(self, x: Value, shape: Sequence[int], name: str | None = "") -> Value:
+        result = self._result(shape, x.scale, x.zero_point, name)
+        new_shape = self._constant(np.array(shape, np.int32))
+        inputs = (x.index, new_shape.index)
+        return self._add("RESHAPE", inputs, result, "ReshapeOptions", {}, shape=tuple(shape))
+
+    def softmax(self, x: Value, beta: float = 1.0, name: str | None = "") -> Value:
+        result = self._result(x.shape, 1 / 256, 0 if self.dtype == "uint8" else -128, name)
+        fields = {0: ("Float32", beta)}
+        return self._add("SOFTMAX", (x.index,), result, "SoftmaxOptions", fields)
+
+    # --- parts of operators ----------------------------------------------------------------------
+
+    def _pool(
+        self,
+        code: str,
+        x: Value,
+        *,
+        kernel: Pair = (2, 2),
+        stride: Pair = (2, 2),
+        padding: str = "VALID",
+        activation: str = "NONE",
+        name: str | None = "",
+    ) -> Value:
+        size = _spatial(x.shape, kernel, stride, (1, 1), padding)
+        result = self._result((x.shape[0], *size, x.shape[3]), x.scale, x.zero_point, name)
+        fields = {
+            0: ("Int8", getattr(Padding, padding)),
+            1: ("Int32", stride[1]),
+            2: ("Int32", stride[0]),
+            3: ("Int32", kernel[1]),
+            4: ("Int32", kernel[0]),
+            5: ("Int8", getattr(ActivationFunctionType, activation)),
+        }
+        return self._add(code, (x.index,), result, "Pool2DOptions", fields)
+
+    def _filter(
+        self, x: Value, shape: tuple[int, ...], axis: int, depth: int, options: Mapping[str, Any]
+    ) -> tuple[tuple[int, ...], tuple[float, int], str | None]:
+        """Return (inputs of the operator, (scale, zero point) of its result, its name).
+
+        ``options``: weights, weight_scales, weight_zero_point, per_channel (True), bias (True:
+        random, False: none, or int32 values), scale and zero_point of the result, name.
+        """
+        unknown = set(options) - _FILTER_OPTIONS
+        if unknown:
+            raise TypeError(f"unknown options {sorted(unknown)}")
+        channels = shape[axis]
+        asymmetric = self.dtype == "uint8"
+        count = channels if options.get("per_channel", not asymmetric) else 1
+        scales = options.get("weight_scales")
+        spread = 74 * 74 * math.sqrt(depth)  # standard deviation of the sums, in steps
+        if scales is None:  # such that the result is about as large as the input
+            scales = self.rng.uniform(0.5, 1.5, count) * 45 / spread
+        scales = tuple(float(np.float32(scale)) for scale in scales)
+        zero = options.get("weight_zero_point", 121 if asymmetric else 0)
+        weights = options.get("weights")
+        if weights is None:
+            weights = self._random(shape, self.dtype, lowest=-127)
+        inputs = [x.index, self._constant(weights, scales, zero, axis).index]
+        bias = options.get("bias", True)
+        if bias is not False:
+            if bias is True:
+                bias = self.rng.normal(0, spread / 2, channels).round().astype(np.int32)
+            inputs.append(self._bias(bias, tuple(x.scale * scale for scale in scales)).index)
+        scale = options.get("scale") or x.scale * float(np.mean(scales)) * spread / 45
+        zero_point = options.get("zero_point")
+        zero_point = self._zero_point() if zero_point is None else zero_point
+        return tuple(inputs), (scale, zero_point), options.get("name", "")
+
+    def _bias(self, bias: Array, scales: tuple[float, ...]) -> Value:
+        dtype = np.float32 if self.dtype == "float32" else np.int32
+        return self._constant(bias.astype(dtype), scales, 0)
+
+    def _zero_point(self) -> int:
+        return int(self.rng.integers(-20, 20)) + (128 if self.dtype == "uint8" else 0)
+
+    def _random(self, shape: Sequence[int], dtype: str, lowest: int = -128) -> Array:
+        if dtype == "float32":
+            return self.rng.normal(size=shape).astype(np.float32)
+        info = np.iinfo(dtype)
+        return self.rng.integers(max(info.min, lowest), info.max + 1, shape).astype(dtype)
+
+    # --- tensors and operators -------------------------------------------------------------------
+
+    def _result(
+        self,
+        shape: Sequence[int],
+        scale: float,
+        zero_point: int,
+        name: str | None,
+        *,
+        dtype: str = "",
+        signature: tuple[int, ...] = (),
+    ) -> Value:
+        dtype = dtype or self.dtype
+        scales = () if dtype == "float32" else (float(np.float32(scale)),)
+        name = name if name or name is None else f"t{len(self._tensors)}"
+        value = Value(len(self._tensors), tuple(shape), dtype, scales, zero_point)
+        self._tensors.append(Tensor(value, name, b"", 0, signature))
+        return value
+
+    def _constant(
+        self, data: Array, scales: tuple[float, ...] = (), zero_point: int = 0, axis: int = 0
+    ) -> Value:
+        scales = () if self.dtype == "float32" else scales
+        value = Value(len(self._tensors), data.shape, data.dtype.name, scales, zero_point)
+        name = f"c{value.index}"
+        raw = np.ascontiguousarray(data).tobytes()
+        self._tensors.append(Tensor(value, name, raw, axis, ()))
+        return value
+
+    def _add(
+        self,
+        code: str,
+        inputs: tuple[int, ...],
+        result: Value,
+        options: str,
+        fields: Fields,
+        *,
+        shape: tuple[int, ...] = (),
+    ) -> Value:
+        self._operators.append(Operator(code, inputs, (result.index,), options, fields, shape))
+        return result
+
+    def build(self, subgraphs: int = 1) -> bytes:
+        """Return the file; with ``subgraphs`` above 1 the network is in it several times."""
+        return write_tflite(self._tensors, self._operators, self._inputs, self._outputs, subgraphs)
+
+
+_FILTER_OPTIONS = {
+    "weights",
+    "weight_scales",
+    "weight_zero_point",
+    "per_channel",
+    "bias",
+    "scale",
+    "zero_point",
+    "name",
+}
+
+
+def _conv_fields(padding: str, stride: Pair, activation: str) -> Fields:
+    return {
+        0: ("Int8", getattr(Padding, padding)),
+        1: ("Int32", stride[1]),
+        2: ("Int32", stride[0]),
+        3: ("Int8", getattr(ActivationFunctionType, activation)),
+    }
+
+
+def _spatial(
+    shape: Sequence[int], kernel: Sequence[int], stride: Pair, dilation: Pair, padding: str
+) -> Pair:
+    """Return the height and width of a window operator's result."""
+    sizes = []
+    for size, width, step, spacing in zip(shape[1:3], kernel, stride, dilation, strict=True):
+        reach = 0 if padding == "SAME" else (width - 1) * spacing
+        sizes.append(-((reach - size) // step))
+    return (sizes[0], sizes[1])
