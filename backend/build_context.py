@@ -9,8 +9,9 @@ planned afterwards.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,6 +65,20 @@ class BuildRequest:
 _CURRENT: ContextVar[BuildRequest | None] = ContextVar("tvm_ethosu_build", default=None)
 
 
+_COLLECTED: ContextVar[list[BuildRequest] | None] = ContextVar("tvm_ethosu_builds", default=None)
+
+
+@contextlib.contextmanager
+def collect_builds() -> Iterator[list[BuildRequest]]:
+    """Collect the requests of all builds with NPU functions inside the ``with`` block."""
+    requests: list[BuildRequest] = []
+    token = _COLLECTED.set(requests)
+    try:
+        yield requests
+    finally:
+        _COLLECTED.reset(token)
+
+
 def current_request() -> BuildRequest:
     """Return the request of the running build.
 
@@ -91,9 +106,7 @@ def install(after_build: Callable[[BuildModule, BuildRequest, tvm.IRModule], Non
         return
 
     @functools.wraps(original)
-    def build(
-        self: BuildModule, mod: Any, target: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
+    def build(self: BuildModule, mod: Any, target: Any = None, *args: Any, **kwargs: Any) -> Any:
         executor = kwargs.get("executor") or tvm.relay.backend.Executor("graph")
         runtime = kwargs.get("runtime") or tvm.relay.backend.Runtime("cpp")
         request = BuildRequest(_first_target(target), executor, runtime)
@@ -104,6 +117,9 @@ def install(after_build: Callable[[BuildModule, BuildRequest, tvm.IRModule], Non
             _CURRENT.reset(token)
         if request.compiled:
             after_build(self, request, mod)
+            collected = _COLLECTED.get()
+            if collected is not None:
+                collected.append(request)
         return result
 
     BuildModule.build = build

@@ -38,7 +38,7 @@ def _budget(attrs: FunctionAttrs) -> int | None:
         return None
     sites = call_sites(attrs, attrs.used_memory)
     budget = budget_bytes(attrs.options.sram_size, sites)
-    if budget is not None and attrs.scratch_bytes > budget:
+    if budget is not None and attrs.scratch_bytes > max(budget, 1):
         raise Infeasible(
             f"{attrs.name}: the scratch of {attrs.scratch_bytes} bytes was planned for another "
             f"program than is built (used_memory is now {max(attrs.used_memory)} bytes, which "

@@ -33,9 +33,7 @@ def _pointer(binding: Binding, program: Program) -> str:
         case Source.ARGUMENT:
             inputs = len(program.inputs)
             is_input = binding.argument < inputs
-            return (
-                f"input{binding.argument}" if is_input else f"output{binding.argument - inputs}"
-            )
+            return f"input{binding.argument}" if is_input else f"output{binding.argument - inputs}"
 
 
 def c_source(program: Program, memory_mode: str) -> str:

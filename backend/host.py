@@ -58,16 +58,19 @@ def load_program(program: Program) -> LoadedProgram:
     return LoadedProgram(program, streams, np.frombuffer(program.constants, np.uint8).copy())
 
 
-def _region(binding: Binding, loaded: LoadedProgram, arguments: Sequence[Bytes]) -> sim.Region:
+def _region(
+    binding: Binding, loaded: LoadedProgram, arguments: Sequence[Bytes], written: set[int]
+) -> sim.Region:
+    """Return the memory behind a base pointer; ``written`` names arguments with defined bytes."""
     match binding.source:
         case Source.CONSTANTS:
             return sim.Region(loaded.constants, read_only=True)
         case Source.SCRATCH:
-            return sim.Region(arguments[-1][: binding.size_bytes], initialised=False)
+            data = arguments[-1][: binding.size_bytes]
+            return sim.Region(data, initialised=len(arguments) - 1 in written)
         case Source.ARGUMENT:
-            is_input = binding.argument < len(loaded.program.inputs)
             data = arguments[binding.argument][: binding.size_bytes]
-            return sim.Region(data, read_only=is_input, initialised=is_input)
+            return sim.Region(data, binding.read_only, initialised=binding.argument in written)
 
 
 def run_program(loaded: LoadedProgram, arguments: Sequence[Bytes]) -> tuple[sim.RunReport, ...]:
@@ -84,18 +87,13 @@ def run_program(loaded: LoadedProgram, arguments: Sequence[Bytes]) -> tuple[sim.
             f"{program.argument_count}"
         )
     reports = []
-    written: set[int] = set()
+    written = set(range(len(program.inputs)))
     for invocation, stream in zip(program.invocations, loaded.streams, strict=True):
-        regions = {b.region: _region(b, loaded, arguments) for b in invocation.bindings}
-        # What an earlier invocation wrote is there for the later ones.
-        regions = {
-            b.region: sim.Region(regions[b.region].data, regions[b.region].read_only)
-            if b.source is Source.SCRATCH and reports or b.argument in written
-            else regions[b.region]
-            for b in invocation.bindings
-        }
+        regions = {b.region: _region(b, loaded, arguments, written) for b in invocation.bindings}
         reports.append(sim.run(stream, regions))
-        written |= {b.argument for b in invocation.bindings if not b.read_only}
+        # What this invocation wrote, the scratch included, is there for the later ones.
+        outputs = {b.argument for b in invocation.bindings if b.source is Source.ARGUMENT}
+        written |= {*outputs, len(arguments) - 1}
     return tuple(reports)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from enum import Enum
+from typing import Any
 
 from tvm_ethosu.scheduler.errors import InternalError
 
@@ -108,6 +109,6 @@ def from_bytes(data: bytes) -> Program:
         raise InternalError(f"NPU program: not readable ({error})") from error
 
 
-def _invocation(head: dict[str, list[object]]) -> Invocation:
-    bindings = (Binding(**b | {"source": Source(b["source"])}) for b in head["bindings"])  # type: ignore[operator, index, arg-type]
-    return Invocation(tuple(head["words"]), tuple(bindings))  # type: ignore[arg-type]
+def _invocation(head: dict[str, Any]) -> Invocation:
+    bindings = (Binding(**b | {"source": Source(b["source"])}) for b in head["bindings"])
+    return Invocation(tuple(head["words"]), tuple(bindings))

@@ -131,7 +131,7 @@ def _computed(tensor: TfliteTensor) -> TfliteTensor:
 
 def _with_outputs(data: bytes, outputs: Sequence[int]) -> bytes:
     """Return the file with another list of outputs; the file has been checked before."""
-    import tflite  # noqa: PLC0415  # part of the extras only
+    import tflite  # part of the extras only
 
     table = tflite.Model.GetRootAs(data).Subgraphs(0)._tab
     field = int(table.Pos + table.Offset(_OUTPUTS_SLOT))
@@ -165,7 +165,7 @@ def _is_out_of_arena(reason: str) -> bool:
 
 def _runtime() -> Any:
     try:
-        from tflite_micro.python.tflite_micro import runtime  # noqa: PLC0415
+        from tflite_micro.python.tflite_micro import runtime
     except ImportError:
         raise UserError(
             "the reference needs TFLite Micro, which is not installed: "

@@ -212,9 +212,7 @@ def set_block(operation: Operation, block: Block) -> None:
     operation.vela.block_config = api.NpuShape3D(block.h, block.w, block.c)
 
 
-def set_constants(
-    operation: Operation, scales: Sequence[Range], weights: Sequence[Range]
-) -> None:
+def set_constants(operation: Operation, scales: Sequence[Range], weights: Sequence[Range]) -> None:
     """Tell where scales and weights lie, one range per core."""
 
     def addresses(ranges: Sequence[Range]) -> list[Any]:
@@ -290,8 +288,7 @@ def _block_dependency_is_unsafe(op: NpuOp) -> bool:
 
     Its block dependency takes the padding at the right for the padding at the top.
     """
-    windowed = isinstance(op, Conv2D | DepthwiseConv2D | Pool)
-    return windowed and op.padding.top > op.padding.right
+    return isinstance(op, Conv2D | DepthwiseConv2D | Pool) and op.padding.top > op.padding.right
 
 
 _SET_BLOCKDEP = 0x12F

@@ -29,6 +29,7 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 _CUSTOM_CODE: Final = b"ethos-u"
 _REGION_INPUTS: Final = 4
+_CONSTANTS, _SCRATCH, _FAST = range(3)
 _ALLOCATION: Final = b"OfflineMemoryAllocation"
 _TYPES: Final[Mapping[int, str]] = MappingProxyType(
     {0: "<f4", 2: "<i4", 3: "u1", 4: "<i8", 6: "?", 7: "<i2", 9: "i1"}
@@ -214,7 +215,7 @@ def reference_outputs(model: bytes, inputs: Sequence[Array]) -> tuple[Array, ...
 
 def reference_runner(model: bytes) -> Callable[[Sequence[Array]], tuple[Array, ...]]:
     """Return a function that runs ``model`` on TensorFlow Lite Micro, many times if wanted."""
-    from tflite_micro.python.tflite_micro import runtime  # noqa: PLC0415  optional dependency
+    from tflite_micro.python.tflite_micro import runtime
 
     outputs = Model.GetRootAsModel(bytearray(model), 0).Subgraphs(0).OutputsLength()
     try:
@@ -236,19 +237,31 @@ _ARENA_BYTES: Final = 32 << 20
 
 
 class _Storage:
-    """Bytes of all tensors; tensors with an offset share the arena."""
+    """Bytes of all tensors; tensors with an offset share the arena.
+
+    The fast scratch is a memory apart, although its offset in the file is 0: with a dedicated SRAM
+    it holds other data than the arena, and without one no stream uses it.
+    """
 
     def __init__(self, network: Network) -> None:
         self._tensors = network.tensors
-        ends = [t.offset + t.size_bytes for t in network.tensors if t.offset is not None]
+        self._apart = {
+            op.regions[_FAST]
+            for op in network.operators
+            if isinstance(op, NpuOperator) and op.regions[_FAST] != op.regions[_SCRATCH]
+        }
+        ends = [
+            tensor.offset + tensor.size_bytes
+            for index, tensor in enumerate(network.tensors)
+            if tensor.offset is not None and index not in self._apart
+        ]
         self.arena = np.zeros(max(ends, default=0), np.uint8)
         self._own: dict[int, Array] = {}
-        self.holds_data: set[int] = set()
 
     def bytes_of(self, index: int) -> Array:
         """Return a tensor's bytes, shared with the arena or with later calls."""
         tensor = self._tensors[index]
-        if tensor.offset is not None and tensor.data is None:
+        if tensor.offset is not None and tensor.data is None and index not in self._apart:
             return self.arena[tensor.offset : tensor.offset + tensor.size_bytes]
         if index not in self._own:
             if tensor.data is not None:
@@ -272,15 +285,14 @@ class _Storage:
 
 
 def _run_npu(operator: NpuOperator, storage: _Storage, *, strict: bool) -> RunReport:
-    constants, scratch, fast = operator.regions
-    arena = storage.bytes_of(scratch)
+    arena = storage.bytes_of(operator.regions[_SCRATCH])
+    written = _input_ranges(operator, storage, arena)
     regions = {
-        0: Region(storage.bytes_of(constants), read_only=True),
-        1: Region(arena, initialised=False, written=_input_ranges(operator, storage, arena)),
+        0: Region(storage.bytes_of(operator.regions[_CONSTANTS]), read_only=True),
+        1: Region(arena, initialised=False, written=written),
     }
-    other = storage.bytes_of(fast)
-    same = other.__array_interface__["data"] == arena.__array_interface__["data"]
-    regions[2] = regions[1] if same else Region(other, initialised=False)
+    if operator.regions[_FAST] != operator.regions[_SCRATCH]:
+        regions[2] = Region(storage.bytes_of(operator.regions[_FAST]), initialised=False)
     return run(operator.stream, regions, strict=strict)
 
 
@@ -292,7 +304,7 @@ def _input_ranges(
     for index in operator.inputs:
         data = storage.bytes_of(index)
         start = data.__array_interface__["data"][0] - base
-        if 0 <= start and start + data.size <= arena.size:
+        if start >= 0 and start + data.size <= arena.size:
             ranges.append((start, start + data.size))
     return tuple(ranges)
 
@@ -349,8 +361,8 @@ def _operator(
 
 def _cut_out(model: bytes, index: int) -> bytes:
     """Return a TFLite file with operator ``index`` alone; its variable inputs become inputs."""
-    import flatbuffers  # noqa: PLC0415  optional, like tflite-micro
-    from tflite_micro.tensorflow.lite.micro.python import (  # noqa: PLC0415  optional dependency
+    import flatbuffers
+    from tflite_micro.tensorflow.lite.micro.python import (
         schema_py_generated as schema,
     )
 

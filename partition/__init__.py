@@ -6,6 +6,8 @@ if __name__.partition(".")[0] != "tvm_ethosu":
     )
 
 from tvm_ethosu.partition.options import EthosUOptions
+from tvm_ethosu.partition.relay.explain import explain_partition
 from tvm_ethosu.partition.relay.partition import partition_for_ethosu
+from tvm_ethosu.partition.report import Decision, Rejection
 
-__all__ = ["EthosUOptions", "partition_for_ethosu"]
+__all__ = ["Decision", "EthosUOptions", "Rejection", "explain_partition", "partition_for_ethosu"]

@@ -230,7 +230,7 @@ def accumulator_scale_is_product(params: OpParams) -> Rejection | None:
 
 
 def pool_window_fits(params: OpParams) -> Rejection | None:
-    """The window is at most 256 high and covers at most 65536 elements; 8x8 if averaged and padded."""
+    """The window is at most 256 high and 65536 elements; 8x8 when averaging with padding."""
     assert isinstance(params, PoolParams)
     height, width = params.kernel.h, params.kernel.w
     if height > arch.MAX_POOL_H or height * width > arch.MAX_POOL_ELEMENTS:

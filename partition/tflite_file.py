@@ -346,7 +346,7 @@ def _builtin_names() -> Mapping[int, str]:
         UserError: the package that lists them is not installed.
     """
     try:
-        from tflite.BuiltinOperator import BuiltinOperator  # noqa: PLC0415
+        from tflite.BuiltinOperator import BuiltinOperator
     except ImportError:
         raise UserError(
             "TFLite files need the package tflite: pip install 'tvm-ethosu[relay]'"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tvm_ethosu.scheduler.allocate import Allocation, allocate, peak_operator
+from tvm_ethosu.scheduler.dump import short_origin
 from tvm_ethosu.scheduler.errors import Infeasible
 from tvm_ethosu.scheduler.ir import NpuGraph
 from tvm_ethosu.scheduler.plan import plan_whole_tensors
@@ -37,7 +38,8 @@ def _infeasible(allocation: Allocation, budget_bytes: int) -> Infeasible:
             f"({b.size_bytes} bytes)"
             for b in buffers
         )
-        text += f"; most is in use at operator '{graph.ops[index].origin}', which holds {held}"
+        operator = short_origin(graph.ops[index].origin)
+        text += f"; most is in use at operator '{operator}', which holds {held}"
     return Infeasible(
         text, required_bytes=allocation.scratch_bytes, available_bytes=max(budget_bytes, 0)
     )

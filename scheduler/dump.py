@@ -14,6 +14,11 @@ from tvm_ethosu.scheduler.ir import (
 )
 
 
+def short_origin(origin: str) -> str:
+    """Return the last part of a name that converters joined of many with semicolons."""
+    return origin.rsplit(";", 1)[-1]
+
+
 def _signature(graph: NpuGraph, names: tuple[str, ...]) -> str:
     return ", ".join(_tensor_text(graph.tensors[name]) for name in names)
 

@@ -33,7 +33,7 @@ def _verify_operand(graph: NpuGraph, op: NpuOp, operand: Operand) -> None:
 
 def _verify_weights(graph: NpuGraph, op: Conv2D | DepthwiseConv2D) -> None:
     weights = graph.constants[op.weights].data
-    bias = graph.constants[op.bias].data
+    bias = graph.constants[op.bias].data.astype(np.int64)
     channels = op.ofm.shape.c
     depth = op.ifm.shape.c if isinstance(op, Conv2D) else 1
     expected = (channels, op.kernel.h, op.kernel.w, depth)

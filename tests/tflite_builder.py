@@ -15,16 +15,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from tflite.ActivationFunctionType import ActivationFunctionType
 from tflite.Padding import Padding
-from tflite_writer import Fields, Operator, Tensor, Value, write_tflite
+from tests.tflite_writer import Fields, Operator, Tensor, Value, write_tflite
 
 Array = npt.NDArray[Any]
 Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Filter:
+    """What a caller may say about weights and result; None: chosen by the builder.
+
+    ``bias``: True for random, False for none, or one whole number per output channel. By default
+    scales are per channel, save for dense layers and type uint8.
+    """
+
+    weights: Array | None = None
+    weight_scales: Sequence[float] | None = None
+    weight_zero_point: int | None = None
+    per_channel: bool | None = None
+    bias: Array | bool = True
+    scale: float | None = None
+    zero_point: int | None = None
+    name: str | None = ""
 
 
 class NetBuilder:
@@ -44,12 +63,13 @@ class NetBuilder:
         self,
         shape: Sequence[int],
         scale: float = 0.05,
-        zero_point: int = 3,
+        zero_point: int | None = None,
         *,
         name: str | None = "",
         signature: Sequence[int] = (),
     ) -> Value:
-        value = self._result(shape, scale, zero_point, name, signature=tuple(signature))
+        zero = self._zero_point(zero_point)
+        value = self._result(shape, scale, zero, name, signature=tuple(signature))
         self._inputs.append(value.index)
         return value
 
@@ -62,9 +82,7 @@ class NetBuilder:
 
     def random_inputs(self) -> list[Array]:
         """Return one random array per input of the network."""
-        return [
-            self._random(self._tensors[index].value.shape, self.dtype) for index in self._inputs
-        ]
+        return [self._random(self._tensors[index].value.shape) for index in self._inputs]
 
     # --- operators -------------------------------------------------------------------------------
 
@@ -80,7 +98,7 @@ class NetBuilder:
         activation: str = "NONE",
         **filter_options: Any,
     ) -> Value:
-        """Add a convolution; weights are OHWI. For ``filter_options`` see _filter."""
+        """Add a convolution; weights are OHWI. For ``filter_options`` see Filter."""
         given = filter_options.get("weights")
         shape = (filters, *kernel, x.shape[3]) if given is None else given.shape
         fields = _conv_fields(padding, stride, activation) | {
@@ -154,8 +172,7 @@ class NetBuilder:
     ) -> Value:
         shape = np.broadcast_shapes(a.shape, b.shape)
         scale = math.hypot(a.scale, b.scale) if scale is None else scale
-        zero = self._zero_point() if zero_point is None else zero_point
-        result = self._result(shape, scale, zero, name)
+        result = self._result(shape, scale, self._zero_point(zero_point), name)
         fields = {0: ("Int8", getattr(ActivationFunctionType, activation))}
         return self._add("ADD", (a.index, b.index), result, "AddOptions", fields)
 
@@ -206,47 +223,43 @@ class NetBuilder:
     ) -> tuple[tuple[int, ...], tuple[float, int], str | None]:
         """Return (inputs of the operator, (scale, zero point) of its result, its name).
 
-        ``options``: weights, weight_scales, weight_zero_point, per_channel (True), bias (True:
-        random, False: none, or int32 values), scale and zero_point of the result, name.
+        ``axis`` is the filter's of the output channels, ``depth`` the number of products per
+        output, ``options`` the fields of Filter.
         """
-        unknown = set(options) - _FILTER_OPTIONS
-        if unknown:
-            raise TypeError(f"unknown options {sorted(unknown)}")
-        channels = shape[axis]
-        asymmetric = self.dtype == "uint8"
-        count = channels if options.get("per_channel", not asymmetric) else 1
-        scales = options.get("weight_scales")
+        given = Filter(**options)
         spread = 74 * 74 * math.sqrt(depth)  # standard deviation of the sums, in steps
-        if scales is None:  # such that the result is about as large as the input
-            scales = self.rng.uniform(0.5, 1.5, count) * 45 / spread
-        scales = tuple(float(np.float32(scale)) for scale in scales)
-        zero = options.get("weight_zero_point", 121 if asymmetric else 0)
-        weights = options.get("weights")
-        if weights is None:
-            weights = self._random(shape, self.dtype, lowest=-127)
+        scales = self._weight_scales(given, shape[axis], spread)
+        default_zero = 121 if self.dtype == "uint8" else 0
+        weights = self._random(shape, lowest=-127) if given.weights is None else given.weights
+        zero = default_zero if given.weight_zero_point is None else given.weight_zero_point
         inputs = [x.index, self._constant(weights, scales, zero, axis).index]
-        bias = options.get("bias", True)
-        if bias is not False:
-            if bias is True:
-                bias = self.rng.normal(0, spread / 2, channels).round().astype(np.int32)
-            inputs.append(self._bias(bias, tuple(x.scale * scale for scale in scales)).index)
-        scale = options.get("scale") or x.scale * float(np.mean(scales)) * spread / 45
-        zero_point = options.get("zero_point")
-        zero_point = self._zero_point() if zero_point is None else zero_point
-        return tuple(inputs), (scale, zero_point), options.get("name", "")
+        if given.bias is not False:
+            bias = given.bias
+            if isinstance(bias, bool):
+                bias = self.rng.normal(0, spread / 2, shape[axis]).round()
+            bias_dtype = "float32" if self.dtype == "float32" else "int32"
+            bias_scales = tuple(x.scale * scale for scale in scales)
+            inputs.append(self._constant(bias.astype(bias_dtype), bias_scales).index)
+        scale = given.scale or x.scale * float(np.mean(scales)) * spread / 45
+        return tuple(inputs), (scale, self._zero_point(given.zero_point)), given.name
 
-    def _bias(self, bias: Array, scales: tuple[float, ...]) -> Value:
-        dtype = np.float32 if self.dtype == "float32" else np.int32
-        return self._constant(bias.astype(dtype), scales, 0)
+    def _weight_scales(self, given: Filter, channels: int, spread: float) -> tuple[float, ...]:
+        """Return scales as given, or such that the result is about as large as the input."""
+        scales = given.weight_scales
+        if scales is None:
+            by_channel = self.dtype != "uint8" if given.per_channel is None else given.per_channel
+            scales = self.rng.uniform(0.5, 1.5, channels if by_channel else 1) * 45 / spread
+        return tuple(float(np.float32(scale)) for scale in scales)
 
-    def _zero_point(self) -> int:
-        return int(self.rng.integers(-20, 20)) + (128 if self.dtype == "uint8" else 0)
+    def _zero_point(self, given: int | None = None) -> int:
+        middle = 128 if self.dtype == "uint8" else 0
+        return middle + int(self.rng.integers(-20, 20)) if given is None else given
 
-    def _random(self, shape: Sequence[int], dtype: str, lowest: int = -128) -> Array:
-        if dtype == "float32":
+    def _random(self, shape: Sequence[int], lowest: int = -128) -> Array:
+        if self.dtype == "float32":
             return self.rng.normal(size=shape).astype(np.float32)
-        info = np.iinfo(dtype)
-        return self.rng.integers(max(info.min, lowest), info.max + 1, shape).astype(dtype)
+        info = np.iinfo(self.dtype)
+        return self.rng.integers(max(info.min, lowest), info.max + 1, shape).astype(self.dtype)
 
     # --- tensors and operators -------------------------------------------------------------------
 
@@ -293,18 +306,6 @@ class NetBuilder:
     def build(self, subgraphs: int = 1) -> bytes:
         """Return the file; with ``subgraphs`` above 1 the network is in it several times."""
         return write_tflite(self._tensors, self._operators, self._inputs, self._outputs, subgraphs)
-
-
-_FILTER_OPTIONS = {
-    "weights",
-    "weight_scales",
-    "weight_zero_point",
-    "per_channel",
-    "bias",
-    "scale",
-    "zero_point",
-    "name",
-}
 
 
 def _conv_fields(padding: str, stride: Pair, activation: str) -> Fields:

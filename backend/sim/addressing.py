@@ -24,7 +24,7 @@ class Box:
     """A part ``[y0, y1) x [x0, x1) x [c0, c1)`` of a feature map in one strided view.
 
     ``view_shape`` and ``view_strides`` are (y, x, brick, channel in brick), strides in bytes;
-    ``address`` is the byte of the first element, ``stop`` the byte after the last one.
+    ``address`` is the byte of the first element; all bytes lie in ``[start, stop)``.
     """
 
     y0: int
@@ -34,6 +34,7 @@ class Box:
     c0: int
     c1: int
     address: int
+    start: int
     stop: int
     view_shape: tuple[int, int, int, int]
     view_strides: tuple[int, int, int, int]
@@ -48,7 +49,7 @@ class Box:
         """Tell whether two elements of the box may share a byte."""
         extent = element_bytes
         steps = sorted(
-            (stride, count)
+            (abs(stride), count)
             for stride, count in zip(self.view_strides, self.view_shape, strict=True)
             if count > 1
         )
@@ -111,8 +112,10 @@ def _box(fm: FeatureMap, base: int, bounds: tuple[int, int, int, int, int, int])
         shape = (y1 - y0, x1 - x0, (c1 - c0) // channels, channels)
         strides = (fm.stride_y, _BRICK * size, fm.stride_c, size)
         address = base + c0 // _BRICK * fm.stride_c
-    last = sum(stride * (count - 1) for stride, count in zip(strides, shape, strict=True))
-    return Box(y0, y1, x0, x1, c0, c1, address, address + last + size, shape, strides)
+    reach = [stride * (count - 1) for stride, count in zip(strides, shape, strict=True)]
+    start = address + sum(step for step in reach if step < 0)
+    stop = address + sum(step for step in reach if step > 0) + size
+    return Box(y0, y1, x0, x1, c0, c1, address, start, stop, shape, strides)
 
 
 def _check_base(fm: FeatureMap, base: int) -> None:

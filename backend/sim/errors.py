@@ -44,7 +44,7 @@ class DecodeError(SimulationError):
     """The words are not a command stream of this accelerator."""
 
 
-class MemoryFault(SimulationError):  # noqa: N818  a fault, as buses call it
+class MemoryFault(SimulationError):
     """An access outside a region, misaligned, into constants, or of a byte nobody wrote."""
 
 

@@ -136,15 +136,15 @@ class Memory:
         return region
 
     def _check_bounds(self, fm: FeatureMap, box: Box, region: Region) -> None:
-        if box.stop > region.data.size:
+        if box.start < 0 or box.stop > region.data.size:
             raise MemoryFault(
-                f"{fm.name} spans bytes [{box.address:#x}, {box.stop:#x}) of region {fm.region}, "
+                f"{fm.name} spans bytes [{box.start:#x}, {box.stop:#x}) of region {fm.region}, "
                 f"which has {region.data.size:#x}"
             )
 
     def _check_written(self, fm: FeatureMap, box: Box) -> None:
         mask = self._written.get(fm.region)
-        if mask is None or mask[box.address : box.stop].all():
+        if mask is None or mask[box.start : box.stop].all():
             return
         view = _byte_view(mask, box, fm.type.size_bytes)
         if not view.all():

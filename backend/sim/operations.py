@@ -13,7 +13,7 @@ from tvm_ethosu.backend.sim.accelerator import Accelerator
 
 
 class ElementType(Enum):
-    """Element type of a feature map; the value is (bits, signed)."""
+    """Element type of a feature map; the value is (bits, signed), ``dtype`` little-endian."""
 
     U8 = (8, False)
     S8 = (8, True)
@@ -22,30 +22,12 @@ class ElementType(Enum):
     U32 = (32, False)
     S32 = (32, True)
 
-    @property
-    def bits(self) -> int:
-        """Return the width of an element."""
-        return self.value[0]
-
-    @property
-    def size_bytes(self) -> int:
-        """Return the bytes an element takes."""
-        return self.bits // 8
-
-    @property
-    def minimum(self) -> int:
-        """Return the smallest value."""
-        return -(1 << (self.bits - 1)) if self.value[1] else 0
-
-    @property
-    def maximum(self) -> int:
-        """Return the largest value."""
-        return (1 << (self.bits - self.value[1])) - 1
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Return the little-endian numpy type."""
-        return np.dtype(f"<{'i' if self.value[1] else 'u'}{self.size_bytes}")
+    def __init__(self, bits: int, signed: bool) -> None:
+        self.bits = bits
+        self.size_bytes = bits // 8
+        self.minimum = -(1 << (bits - 1)) if signed else 0
+        self.maximum = (1 << (bits - signed)) - 1
+        self.dtype: np.dtype[Any] = np.dtype(f"<{'i' if signed else 'u'}{bits // 8}")
 
 
 class Layout(Enum):

@@ -38,6 +38,7 @@ class Width(Enum):
     NONE = "no payload"
     WORD = "32-bit payload, parameter zero"
     ADDRESS = "payload is the low word; on U65 parameter[7:0] are bits 39:32"
+    STRIDE = "as ADDRESS, signed; parameter[15:8] and, on U55, [7:0] may repeat the sign"
     SCALE = "payload is the multiplier, parameter[5:0] the shift, stored above bit 32"
 
 
@@ -212,7 +213,8 @@ _CMD0 = (
 def _feature_map(prefix: str, code: int) -> tuple[Register, ...]:
     names = ("BASE0", "BASE1", "BASE2", "BASE3", "STRIDE_X", "STRIDE_Y", "STRIDE_C")
     return tuple(
-        _set1(f"{prefix}_{name}", code + index, Width.ADDRESS) for index, name in enumerate(names)
+        _set1(f"{prefix}_{name}", code + index, Width.ADDRESS if index < 4 else Width.STRIDE)
+        for index, name in enumerate(names)
     )
 
 

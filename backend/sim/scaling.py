@@ -18,6 +18,8 @@ from tvm_ethosu.backend.sim.operations import Rounding
 
 _FIRST_SHIFT: Final = 31
 _SAFE_PRODUCT: Final = 1 << 62
+_WIDE_LIMIT: Final = 1 << 46
+_SPLIT: Final = 16
 
 
 def scale(
@@ -40,8 +42,8 @@ def scale(
     top = int(np.max(multiplier)) if isinstance(multiplier, np.ndarray) else multiplier
     if bound is None or bound * top >= _SAFE_PRODUCT:
         bound = max(abs(int(acc.max())), abs(int(acc.min()))) if acc.size else 0
-    if bound * top >= _SAFE_PRODUCT or int(np.max(shift)) > 62:
-        return _scale_wide(acc, multiplier, shift, rounding)
+    if bound * top >= _SAFE_PRODUCT:
+        return _scale_wide(acc, multiplier, shift, rounding, bound)
     product = acc if top == 1 and np.ndim(multiplier) == 0 else acc * multiplier
     return round_shift(product.astype(np.int64, copy=False), shift, rounding)
 
@@ -60,42 +62,67 @@ def round_shift(product: Array, shift: int | Array, rounding: Rounding) -> Array
     return result if not np.any(second) else _shift_away(result, second)
 
 
+def _half(shift: int | Array) -> Array:
+    """Return ``2**(shift - 1)``, or 0 for no shift."""
+    amount = np.asarray(shift)
+    return np.where(amount > 0, np.left_shift(np.int64(1), np.maximum(amount - 1, 0)), 0)
+
+
 def _shift_up(value: Array, shift: int | Array) -> Array:
     """Shift right, ties upwards."""
-    half = np.left_shift(np.int64(1), shift) >> 1
-    return np.asarray((value + half) >> shift)
+    return np.asarray((value + _half(shift)) >> shift)
 
 
 def _shift_away(value: Array, shift: int | Array) -> Array:
     """Shift right, ties away from zero."""
-    half = np.left_shift(np.int64(1), shift) >> 1
-    nudge = np.where(np.asarray(shift) > 0, value < 0, False)
-    return np.asarray((value + (half - nudge)) >> shift)
+    nudge = (value < 0) & (np.asarray(shift) > 0)
+    return np.asarray((value + (_half(shift) - nudge)) >> shift)
 
 
 def _scale_wide(
+    acc: Array, multiplier: int | Array, shift: int | Array, rounding: Rounding, bound: int
+) -> Array:
+    """Do the same for products beyond 62 bits, in two parts of the accumulator.
+
+    With ``acc = high * 2**16 + low``, ``floor((acc * m + half) / 2**s)`` is
+    ``(high * m + ((low * m + half) >> 16)) >> (s - 16)`` when ``s >= 16``.
+    """
+    if bound >= _WIDE_LIMIT or rounding is Rounding.TRUNCATE or int(np.min(shift)) < _SPLIT:
+        return _scale_slowly(acc, multiplier, shift, rounding)
+    wide = acc.astype(np.int64, copy=False)
+    high, low = wide >> _SPLIT, wide & ((1 << _SPLIT) - 1)
+    first = shift if rounding is Rounding.NATURAL else np.minimum(shift, _FIRST_SHIFT)
+    carry = (low * multiplier + _half(first)) >> _SPLIT
+    result = (high * multiplier + carry) >> (first - _SPLIT)
+    second = shift - first
+    return result if not np.any(second) else _shift_away(result, second)
+
+
+def _scale_slowly(
     acc: Array, multiplier: int | Array, shift: int | Array, rounding: Rounding
 ) -> Array:
-    """Do the same in Python integers, for products beyond 63 bits."""
+    """Do the same in Python integers, without limits; the result saturates at 64 bits."""
     arrays = np.broadcast_arrays(acc, multiplier, shift)
     flat = [
         _scale_one(int(a) * int(m), int(s), rounding)
         for a, m, s in zip(*(array.ravel() for array in arrays), strict=True)
     ]
-    return np.array([_saturate64(value) for value in flat], np.int64).reshape(arrays[0].shape)
-
-
-def _saturate64(value: int) -> int:
-    return max(-(1 << 63), min((1 << 63) - 1, value))
+    return np.array(flat, np.int64).reshape(arrays[0].shape)
 
 
 def _scale_one(product: int, shift: int, rounding: Rounding) -> int:
     if shift == 0:
-        return product
-    if rounding is Rounding.NATURAL:
-        return (product + (1 << (shift - 1))) >> shift
-    if rounding is Rounding.TRUNCATE:
-        return product >> shift if product >= 0 else -(-product >> shift)
+        result = product
+    elif rounding is Rounding.NATURAL:
+        result = (product + (1 << (shift - 1))) >> shift
+    elif rounding is Rounding.TRUNCATE:
+        result = product >> shift if product >= 0 else -(-product >> shift)
+    else:
+        result = _round_twice(product, shift)
+    return max(-(1 << 63), min((1 << 63) - 1, result))
+
+
+def _round_twice(product: int, shift: int) -> int:
     first = min(shift, _FIRST_SHIFT)
     result = (product + (1 << (first - 1))) >> first
     second = shift - first

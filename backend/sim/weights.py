@@ -19,10 +19,12 @@ from tvm_ethosu.backend.sim.errors import DecodeError
 from tvm_ethosu.backend.sim.limits import check_elements
 from tvm_ethosu.backend.sim.memory import Array
 from tvm_ethosu.backend.sim.operations import Kernel
+from tvm_ethosu.backend.sim.weight_stream import check_complete
 
 _IFM_MICROBLOCK: Final = 8
 _SUB_KERNEL: Final = 8
 _SCALE_BYTES: Final = 10
+_LARGEST_WEIGHT: Final = 255
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,10 @@ def decode_weights(data: bytes, order: WeightOrder) -> Array:
     check_elements("the weights", order.ofm_depth * order.kernel.taps * depth)
     if order.block_depth < 1:
         raise DecodeError("OFM_BLK_DEPTH leaves this core no channels")
+    check_complete(data)
     flat = np.array(mlw_codec.decode(bytearray(data)), np.int16)
+    if flat.size and max(int(flat.max()), -int(flat.min())) > _LARGEST_WEIGHT:
+        raise DecodeError("the weight stream holds a weight of more than 9 bits")
     return _reorder(flat, order)
 
 

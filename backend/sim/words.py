@@ -99,6 +99,8 @@ def _parameter(register: Register, value: int, index: int) -> int:
 def _payload(
     register: Register, parameter: int, payload: int, index: int, accelerator: Accelerator
 ) -> int:
+    if register.width is Width.STRIDE:
+        return _stride(register, parameter, payload, index, accelerator)
     allowed = 0
     if register.width is Width.ADDRESS:
         allowed = (1 << (accelerator.address_bits - 32)) - 1
@@ -108,6 +110,21 @@ def _payload(
         text = f"{register.name} has reserved bits set in its parameter {parameter:#06x}"
         raise DecodeError(text, offset=index)
     return payload | parameter << 32
+
+
+def _stride(
+    register: Register, parameter: int, payload: int, index: int, accelerator: Accelerator
+) -> int:
+    """Return a signed stride; a negative one mirrors an axis."""
+    bits = accelerator.address_bits
+    value = payload | parameter << 32
+    low = value & ((1 << bits) - 1)
+    signed = low - (1 << bits) if low >> (bits - 1) else low
+    extensions = {signed & ((1 << width) - 1) for width in (bits, 40, 48)}
+    if value not in extensions:
+        text = f"{register.name} has reserved bits set in its parameter {parameter:#06x}"
+        raise DecodeError(text, offset=index)
+    return signed
 
 
 def payload_words(payload: bytes) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,20 +34,30 @@ def to_relay(file: TfliteFile) -> tuple[tvm.IRModule, dict[str, Any]]:
             that follow from the operators are not those that the file states.
     """
     messages: list[str] = []
+    results: list[_Result] = []
     with _quiet(messages):
         try:
             mod, params = relay.frontend.from_tflite(
-                _NamedModel.of(file), op_converter=partial(_Converter, file)
+                _NamedModel.of(file), op_converter=partial(_Converter, file, results)
             )
             typed = relay.transform.InferType()(mod)
+            _check_results(file, results)
         except UserError as error:
             raise UserError(f"{file.path}: {error}") from None
         except Exception as error:
             raise UserError(
                 f"{file.path}: TVM cannot import the network: {_reason(error, messages)}"
             ) from None
-    _check_outputs(file, typed)
     return typed, dict(params)
+
+
+@dataclass(frozen=True, eq=False)
+class _Result:
+    """What the importer made of one operator's output."""
+
+    operator: TfliteOperator
+    tensor: int
+    expr: relay.Expr
 
 
 class _NamedModel(tflite.Model):  # type: ignore[misc]
@@ -91,9 +102,12 @@ class _NamedTensor(tflite.Tensor):  # type: ignore[misc]
 class _Converter(OperatorConverter):  # type: ignore[misc]
     """TVM's converter; says which operator it was at when something fails."""
 
-    def __init__(self, file: TfliteFile, *args: Any) -> None:
+    convert_map: dict[str, Callable[[Any], Any]]
+
+    def __init__(self, file: TfliteFile, results: list[_Result], *args: Any) -> None:
         super().__init__(*args)
         self.file = file
+        self.results = results
         self.convert_map = {
             name: partial(self._convert, convert) for name, convert in self.convert_map.items()
         }
@@ -105,13 +119,18 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         super().check_unsupported_ops()
 
     def _convert(self, convert: Callable[[Any], Any], op: Any) -> Any:
+        operator = self._operator(op)
         try:
-            return convert(op)
+            made = convert(op)
         except Exception as error:
-            operator = self._operator(op)
             raise UserError(
                 f"{_describe(operator)}: TVM cannot import it: {_reason(error, [])}"
             ) from None
+        outputs = tuple(int(index) for index in op.OutputsAsNumpy())
+        if made is not None:  # else it was a constant, folded into its readers
+            parts = (made,) if len(outputs) == 1 else tuple(made[i] for i in range(len(outputs)))
+            self.results += map(partial(_Result, operator), outputs, parts)
+        return made
 
     def _operator(self, op: Any) -> TfliteOperator:
         names = {self.file.tensors[index].name for index in op.OutputsAsNumpy()}
@@ -149,15 +168,16 @@ def _quiet(messages: list[str]) -> Iterator[None]:
         diagnostics.override_renderer(None)
 
 
-def _check_outputs(file: TfliteFile, mod: tvm.IRModule) -> None:
-    result = mod["main"].ret_type
-    types = tuple(result.fields) if isinstance(result, tvm.ir.TupleType) else (result,)
-    for index, actual in zip(file.outputs, types, strict=True):
-        tensor = file.tensors[index]
+def _check_results(file: TfliteFile, results: list[_Result]) -> None:
+    """Check that each operator gives what the file says: TFLite's kernels believe the file."""
+    every = relay.Tuple([result.expr for result in results])
+    function = relay.Function(relay.analysis.free_vars(every), every)
+    typed = relay.transform.InferType()(tvm.IRModule.from_expr(function))
+    for result, actual in zip(results, typed["main"].ret_type.fields, strict=True):
+        tensor = file.tensors[result.tensor]
         shape = tuple(int(dim) if hasattr(dim, "value") else -1 for dim in actual.shape)
         if (shape, str(actual.dtype)) != (tensor.shape, tensor.dtype):
             raise UserError(
-                f"{file.path}: output {tensor.name!r} is {tensor.dtype} of shape "
-                f"{list(tensor.shape)} in the file, but the operators before it give "
-                f"{actual.dtype} of shape {list(shape)}"
+                f"{_describe(result.operator)}: gives {actual.dtype} of shape {list(shape)}, but "
+                f"the file says {tensor.dtype} of shape {list(tensor.shape)} for {tensor.name!r}"
             )

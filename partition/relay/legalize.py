@@ -40,7 +40,7 @@ def composite_rule(call: relay.Expr) -> Rule | None:
 
 def composite_calls(function: relay.Function) -> Iterator[tuple[relay.Call, Rule]]:
     """Yield the composite calls of a function, inputs before users."""
-    for expr in _post_order(function.body):
+    for expr in post_order(function.body):
         rule = composite_rule(expr)
         if rule is not None:
             yield expr, rule
@@ -54,7 +54,7 @@ def _children(expr: relay.Expr) -> list[relay.Expr]:
     return []
 
 
-def _post_order(root: relay.Expr) -> Iterator[relay.Expr]:
+def post_order(root: relay.Expr) -> Iterator[relay.Expr]:
     """Yield each expression once, arguments first; without recursion, for deep networks."""
     done: set[relay.Expr] = set()
     stack = [(root, False)]
@@ -122,10 +122,14 @@ class _GraphBuilder:
         target = self.add_tensor("t", of, origin)
         dtype = DType(of.dtype)
         shape = fold_batch(to_shape(of.dims))
-        operands = (Operand(name, shape, dtype) for name in (source, target))
-        clamp = Clamp(dtype.minimum, dtype.maximum)
-        op = Requantize(f"op{len(self.ops)}_copy", *operands, clamp, origin=origin)
-        self.ops.append(op)
+        copy = Requantize(
+            f"op{len(self.ops)}_copy",
+            Operand(source, shape, dtype),
+            Operand(target, shape, dtype),
+            Clamp(dtype.minimum, dtype.maximum),
+            origin=origin,
+        )
+        self.ops.append(copy)
         return target
 
     def claim_outputs(self, exprs: list[relay.Expr]) -> tuple[str, ...]:
@@ -158,7 +162,7 @@ def to_npu_graph(function: relay.Function, name: str, *, with_scratch: bool) -> 
     builder = _GraphBuilder(function, name)
     results = _result_exprs(function, with_scratch)
     for root in results:
-        for expr in _post_order(root):
+        for expr in post_order(root):
             if expr in builder.names:
                 continue
             rule = composite_rule(expr)

@@ -6,10 +6,10 @@ passes run on a copy, so that the numbers are known before the program is built.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import tvm
 from tvm import relay
 
@@ -30,9 +30,9 @@ def type_size_bytes(of: tvm.ir.Type) -> int:
     """Return the raw bytes of a tensor or of all fields of a tuple."""
     if isinstance(of, relay.TupleType):
         return sum(type_size_bytes(field) for field in of.fields)
-    return int(np.prod([int(dim) for dim in of.shape], dtype=np.int64)) * (
-        tvm.DataType(of.dtype).bits * tvm.DataType(of.dtype).lanes // 8
-    )
+    element = tvm.DataType(of.dtype)
+    elements = math.prod(int(dim) for dim in of.shape)
+    return elements * int(element.bits * element.lanes) // 8
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,122 @@
+"""A TFLite file compiled as a whole: for firmware (C) or for this host (simulator)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import autotvm, relay
+from tvm.contrib import graph_executor
+
+import tvm_ethosu.backend  # noqa: F401  (registers the code generator)
+from tvm_ethosu.backend.build_context import CompiledFunction, collect_builds
+from tvm_ethosu.backend.codegen import call_sites
+from tvm_ethosu.backend.program import Program
+from tvm_ethosu.backend.sram import PlannedSram, planned_sram
+from tvm_ethosu.partition import Decision, EthosUOptions, explain_partition, partition_for_ethosu
+from tvm_ethosu.partition.relay.frontend import to_relay
+from tvm_ethosu.partition.tflite_file import TfliteFile
+from tvm_ethosu.scheduler.budget import budget_bytes
+
+MODULE_NAME = "default"
+
+
+@dataclass(frozen=True)
+class NpuFunction:
+    """What is known of one NPU function after the build; ``used_memory_bytes`` per call site."""
+
+    name: str
+    used_memory_bytes: tuple[int, ...]
+    budget_bytes: int | None
+    program: Program
+
+
+@dataclass(frozen=True)
+class FirmwareNetwork:
+    """A network as C source: TVM's factory, the NPU functions, the arena as TVM planned it."""
+
+    options: EthosUOptions
+    factory: Any
+    functions: tuple[NpuFunction, ...]
+    sram: PlannedSram
+    decisions: tuple[Decision, ...]
+    compile_seconds: float
+
+
+@contextlib.contextmanager
+def _quiet_tuning_logs() -> Iterator[None]:
+    """Keep TVM from downloading tuning logs, and from complaining that it has none."""
+    before = os.environ.get("TOPHUB_LOCATION")
+    silent = autotvm.GLOBAL_SCOPE.silent
+    os.environ["TOPHUB_LOCATION"] = "NONE"
+    autotvm.GLOBAL_SCOPE.silent = True
+    try:
+        yield
+    finally:
+        autotvm.GLOBAL_SCOPE.silent = silent
+        if before is None:
+            del os.environ["TOPHUB_LOCATION"]
+        else:
+            os.environ["TOPHUB_LOCATION"] = before
+
+
+def partition_file(file: TfliteFile, options: EthosUOptions) -> tvm.IRModule:
+    """Return the partitioned module of a TFLite file.
+
+    Raises:
+        UserError: TVM's importer does not take the network.
+        Infeasible: it does not fit ``options.sram_size``.
+    """
+    mod, params = to_relay(file)
+    return partition_for_ethosu(
+        mod,
+        params,
+        accelerator_config=options.accelerator_config,
+        sram_size=options.sram_size,
+        memory_mode=options.memory_mode,
+        system_config=options.system_config,
+        mod_name=MODULE_NAME,
+    )
+
+
+def _npu_function(compiled: CompiledFunction) -> NpuFunction:
+    attrs = compiled.attrs
+    used = attrs.used_memory or ()
+    budget = budget_bytes(attrs.options.sram_size, call_sites(attrs, used))
+    return NpuFunction(attrs.name, used, budget, compiled.program)
+
+
+def compile_for_firmware(file: TfliteFile, options: EthosUOptions) -> FirmwareNetwork:
+    """Compile a network to C, for the AOT executor with the C interface.
+
+    Raises:
+        UserError: TVM's importer does not take the network.
+        Infeasible: it does not fit ``options.sram_size``.
+    """
+    start = time.perf_counter()
+    module = partition_file(file, options)
+    with _quiet_tuning_logs(), collect_builds() as builds, tvm.transform.PassContext(opt_level=3):
+        factory = relay.build(
+            module,
+            target=tvm.target.Target(f"ethos-u/{options.accelerator_config}"),
+            executor=relay.backend.Executor("aot", {"interface-api": "c", "unpacked-api": True}),
+            runtime=relay.backend.Runtime("crt"),
+            mod_name=MODULE_NAME,
+        )
+    compiled = builds[0].compiled if builds else []
+    sram = planned_sram(factory.executor_codegen_metadata, module["main"])
+    functions = tuple(_npu_function(function) for function in compiled)
+    seconds = time.perf_counter() - start
+    return FirmwareNetwork(options, factory, functions, sram, explain_partition(module), seconds)
+
+
+def build_for_host(module: tvm.IRModule) -> graph_executor.GraphModule:
+    """Return a partitioned module ready to run in this process, its NPU functions simulated."""
+    with _quiet_tuning_logs(), tvm.transform.PassContext(opt_level=3):
+        factory = relay.build(module, target="llvm", mod_name=MODULE_NAME)
+    return graph_executor.GraphModule(factory[MODULE_NAME](tvm.cpu()))

@@ -1,0 +1,127 @@
+"""Writing results so that a failure leaves nothing half-written behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tvm_ethosu.backend.network import MODULE_NAME, FirmwareNetwork
+from tvm_ethosu.scheduler.errors import UserError
+
+INCLUDE_DIR = Path(__file__).parent / "firmware" / "include"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(name, path)
+        finally:
+            Path(name).unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write data as JSON, whole or not at all."""
+    write_text(path, json.dumps(data, indent=2) + "\n")
+
+
+def interface_header(source: str) -> str:
+    """Return the header that TVM's entry point includes, made from the entry point itself.
+
+    ``source`` holds ``tvmgen_<name>_run``, which reads the members of its inputs and outputs.
+    """
+    prefix = f"tvmgen_{MODULE_NAME}"
+
+    def members(of: str) -> str:
+        names = dict.fromkeys(re.findall(rf"\b{of}->(\w+)", source))
+        return "\n".join(f"  void* {name};" for name in names)
+
+    workspace = re.search(r"global_workspace\[(\d+)\]", source)
+    size = workspace[1] if workspace else "0"
+    guard = f"{prefix.upper()}_H_"
+    return f"""#ifndef {guard}
+#define {guard}
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+/* Bytes of SRAM for tensors and scratch, inputs and outputs apart. */
+#define {prefix.upper()}_WORKSPACE_SIZE {size}
+
+struct {prefix}_inputs {{
+{members("inputs")}
+}};
+
+struct {prefix}_outputs {{
+{members("outputs")}
+}};
+
+/* Run the network once; returns 0 when all went well. All pointers must be multiples of 16. */
+int32_t {prefix}_run(struct {prefix}_inputs* inputs, struct {prefix}_outputs* outputs);
+
+#ifdef __cplusplus
+}}
+#endif
+
+#endif
+"""
+
+
+def _sources(network: FirmwareNetwork) -> dict[str, str]:
+    """Return the C files by name: entry point, CPU operators, one per NPU function."""
+    library = network.factory.lib
+    symbols = {function.name for function in network.functions}
+    files: dict[str, str] = {}
+    for index, module in enumerate([library, *library.imported_modules]):
+        source = module.get_source()
+        if not source.strip(" ;\n"):
+            continue
+        npu = next((name for name in symbols if f"int32_t {name}(void*" in source), None)
+        files[f"{npu or f'lib{index}'}.c"] = source
+    return files
+
+
+def write_firmware(network: FirmwareNetwork, directory: Path) -> tuple[Path, ...]:
+    """Write ``src`` and ``include`` below a directory and return the C files.
+
+    Raises:
+        UserError: the directory cannot be written.
+    """
+    sources = _sources(network)
+    entry = next(text for text in sources.values() if f"tvmgen_{MODULE_NAME}_run(" in text)
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        stage = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
+        try:
+            shutil.copytree(INCLUDE_DIR, stage / "include")
+            (stage / "include" / f"tvmgen_{MODULE_NAME}.h").write_text(interface_header(entry))
+            (stage / "src").mkdir()
+            for name, text in sources.items():
+                (stage / "src" / name).write_text(text)
+            directory.mkdir(exist_ok=True)
+            for part in ("src", "include"):
+                shutil.rmtree(directory / part, ignore_errors=True)
+                os.replace(stage / part, directory / part)
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+    except OSError as error:
+        raise UserError(f"{directory}: cannot be written ({error.strerror})") from error
+    return tuple(directory / "src" / name for name in sources)

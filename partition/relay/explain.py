@@ -1,0 +1,75 @@
+"""Where each operator of a partitioned module runs, and why the others stay on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import tvm
+from tvm import relay
+
+from tvm_ethosu.partition.relay.legalize import composite_calls, post_order
+from tvm_ethosu.partition.relay.parse import call_name, span_name
+from tvm_ethosu.partition.relay.rewrite import npu_functions
+from tvm_ethosu.partition.report import Decision
+from tvm_ethosu.partition.rules import RULES, Rule
+
+_OUR_OWN_CALLS = ("annotation.stop_fusion",)
+_IDLE = (
+    "it only rearranges memory between CPU operators, and the NPU could only copy what the CPU "
+    "passes on for free"
+)
+
+
+def _npu_decisions(mod: tvm.IRModule) -> Iterator[Decision]:
+    for name, function in npu_functions(mod).items():
+        for call, rule in composite_calls(function):
+            yield Decision(rule.name.removeprefix("ethos-u."), span_name(call.op.body), name)
+
+
+def _cpu_groups(main: relay.Function) -> list[list[relay.Call]]:
+    """Return the calls that stay, those that one operator of the model became together."""
+    groups: dict[str, list[relay.Call]] = {}
+    for index, expr in enumerate(post_order(main.body)):
+        name = call_name(expr)
+        if name and name not in _OUR_OWN_CALLS:
+            groups.setdefault(span_name(expr) or f"#{index}", []).append(expr)
+    return list(groups.values())
+
+
+def _matching_rule(call: relay.Call) -> Rule | None:
+    for rule in RULES:
+        if rule.pattern().match(call) and rule.applies(rule.parse(call)):
+            return rule
+    return None
+
+
+def _incomplete_reason(names: Sequence[str]) -> str:
+    """Say what is missing for a row of the table to match, or that there is no such row."""
+    for rule in RULES:
+        main = rule.calls[0]
+        if main in names:
+            missing = [call for call in rule.calls[1:] if call not in names]
+            if missing:
+                return f"{main} is not followed by {', '.join(missing)}"
+            return f"{main} has operands that are not constant, or is part of an unknown pattern"
+    return "the NPU's operator table has no row for it"
+
+
+def _cpu_decision(calls: Sequence[relay.Call]) -> Decision:
+    names = [call_name(call) for call in calls]
+    origin = span_name(calls[-1])
+    operator = " + ".join(dict.fromkeys(names))
+    for call in reversed(calls):
+        rule = _matching_rule(call)
+        if rule is not None:
+            rejection = rule.reject(rule.parse(call))
+            reason = _IDLE if rejection is None else str(rejection)
+            return Decision(operator, origin, None, reason)
+    return Decision(operator, origin, None, _incomplete_reason(names))
+
+
+def explain_partition(mod: tvm.IRModule) -> tuple[Decision, ...]:
+    """Return one decision per operator of a module that ``partition_for_ethosu`` returned."""
+    typed = relay.transform.InferType()(mod)
+    cpu = [_cpu_decision(calls) for calls in _cpu_groups(typed["main"])]
+    return (*_npu_decisions(typed), *cpu)
