@@ -110,7 +110,8 @@ def compile_for_firmware(file: TfliteFile, options: EthosUOptions) -> FirmwareNe
         )
     compiled = builds[0].compiled if builds else []
     sram = planned_sram(factory.executor_codegen_metadata, module["main"])
-    functions = tuple(_npu_function(function) for function in compiled)
+    found = (_npu_function(function) for function in compiled)
+    functions = tuple(sorted(found, key=lambda function: (len(function.name), function.name)))
     seconds = time.perf_counter() - start
     return FirmwareNetwork(options, factory, functions, sram, explain_partition(module), seconds)
 

@@ -227,7 +227,10 @@ def reference_runner(model: bytes) -> Callable[[Sequence[Array]], tuple[Array, .
         interpreter.reset()
         for index, values in enumerate(inputs):
             interpreter.set_input(values, index)
-        interpreter.invoke()
+        try:
+            interpreter.invoke()
+        except RuntimeError as error:
+            raise Unsupported(f"tflite-micro: cannot run the network: {error}") from None
         return tuple(np.array(interpreter.get_output(index)) for index in range(outputs))
 
     return call

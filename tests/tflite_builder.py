@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from tflite.ActivationFunctionType import ActivationFunctionType
 from tflite.Padding import Padding
+
 from tests.tflite_writer import Fields, Operator, Tensor, Value, write_tflite
 
 Array = npt.NDArray[Any]

@@ -23,22 +23,15 @@ def run_dma(op: Dma, context: Context) -> int:
     asks for it.
     """
     _check_alignment(op, context)
-    pieces = _pieces(op, context)
-    data = [
-        (target, _read(op.source, start, op.length, context).copy()) for start, target in pieces
-    ]
-    for target, values in data:
-        region = _region(op.destination)
-        context.memory.write_bytes(region, target, values, "DMA destination")
+    for source, target in _pieces(op, context):
+        context.memory.copy(
+            (_region(op.source), source), (_region(op.destination), target), op.length
+        )
     return 0
 
 
 def _region(end: DmaEnd) -> int:
     return SHRAM_REGION if end.internal else end.region
-
-
-def _read(end: DmaEnd, start: int, length: int, context: Context) -> Array:
-    return context.memory.read_bytes(_region(end), start, length, "DMA source")
 
 
 def _pieces(op: Dma, context: Context) -> list[tuple[int, int]]:

@@ -114,16 +114,27 @@ class Memory:
             raise MemoryFault(_unwritten(what, region_number, first))
         return region.data[start : start + length]
 
-    def write_bytes(self, region_number: int, start: int, values: Array, what: str) -> None:
-        """Store bytes at ``start`` of a region. Raises MemoryFault."""
-        region = self._region(region_number, what)
-        if region.read_only:
-            raise MemoryFault(f"{what} writes to region {region_number}, which is read-only")
-        _check_range(region, region_number, start, values.size, what)
-        region.data[start : start + values.size] = values
-        mask = self._written.get(region_number)
-        if mask is not None:
-            mask[start : start + values.size] = True
+    def copy(self, source: tuple[int, int], target: tuple[int, int], length: int) -> None:
+        """Copy bytes between (region, start) pairs, as DMA does. Raises MemoryFault.
+
+        Bytes nobody wrote may be copied: transfers are rounded up to 16 bytes. They stay unwritten
+        at the target, so that using them is the fault; a target that keeps no record refuses them.
+        """
+        (from_region, start), (to_region, first) = source, target
+        origin = self._region(from_region, "DMA source")
+        place = self._region(to_region, "DMA destination")
+        if place.read_only:
+            raise MemoryFault(f"DMA destination is in region {to_region}, which is read-only")
+        _check_range(origin, from_region, start, length, "DMA source")
+        _check_range(place, to_region, first, length, "DMA destination")
+        known, record = self._written.get(from_region), self._written.get(to_region)
+        if record is not None:
+            record[first : first + length] = (
+                True if known is None else known[start : start + length]
+            )
+        elif known is not None:
+            self.read_bytes(from_region, start, length, "DMA source")
+        place.data[first : first + length] = origin.data[start : start + length]
 
     def forget(self, region_number: int, start: int, stop: int) -> None:
         """Mark bytes of a not initialised region as not written."""

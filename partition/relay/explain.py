@@ -36,36 +36,40 @@ def _cpu_groups(main: relay.Function) -> list[list[relay.Call]]:
     return list(groups.values())
 
 
-def _matching_rule(call: relay.Call) -> Rule | None:
+# Calls that stand around an operator's main work; they never name the reason by themselves.
+_AROUND = ("cast", "clip", "nn.bias_add", "qnn.requantize", "qnn.quantize", "qnn.dequantize")
+
+
+def _matching_rule(call: relay.Call, main_calls: Sequence[str]) -> Rule | None:
     for rule in RULES:
-        if rule.pattern().match(call) and rule.applies(rule.parse(call)):
+        is_about_it = rule.calls[0] in main_calls or not main_calls
+        if is_about_it and rule.pattern().match(call) and rule.applies(rule.parse(call)):
             return rule
     return None
 
 
-def _incomplete_reason(names: Sequence[str]) -> str:
+def _unmatched_reason(names: Sequence[str], main_calls: Sequence[str]) -> str:
     """Say what is missing for a row of the table to match, or that there is no such row."""
     for rule in RULES:
-        main = rule.calls[0]
-        if main in names:
+        if rule.calls[0] in main_calls:
             missing = [call for call in rule.calls[1:] if call not in names]
             if missing:
-                return f"{main} is not followed by {', '.join(missing)}"
-            return f"{main} has operands that are not constant, or is part of an unknown pattern"
-    return "the NPU's operator table has no row for it"
+                return f"{rule.calls[0]} is not followed by {', '.join(missing)}"
+            return f"{rule.calls[0]} has operands that are not constant, or an unknown form"
+    return f"the NPU's operator table has no row for {', '.join(main_calls or names)}"
 
 
 def _cpu_decision(calls: Sequence[relay.Call]) -> Decision:
-    names = [call_name(call) for call in calls]
-    origin = span_name(calls[-1])
-    operator = " + ".join(dict.fromkeys(names))
+    names = list(dict.fromkeys(call_name(call) for call in calls))
+    main_calls = [name for name in names if name not in _AROUND]
+    operator, origin = " + ".join(names), span_name(calls[-1])
     for call in reversed(calls):
-        rule = _matching_rule(call)
+        rule = _matching_rule(call, main_calls)
         if rule is not None:
             rejection = rule.reject(rule.parse(call))
             reason = _IDLE if rejection is None else str(rejection)
             return Decision(operator, origin, None, reason)
-    return Decision(operator, origin, None, _incomplete_reason(names))
+    return Decision(operator, origin, None, _unmatched_reason(names, main_calls))
 
 
 def explain_partition(mod: tvm.IRModule) -> tuple[Decision, ...]:

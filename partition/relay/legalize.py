@@ -51,6 +51,12 @@ def _children(expr: relay.Expr) -> list[relay.Expr]:
         return list(expr.args)
     if isinstance(expr, relay.Tuple):
         return list(expr.fields)
+    if isinstance(expr, relay.TupleGetItem):
+        return [expr.tuple_value]
+    if isinstance(expr, relay.Let):
+        return [expr.value, expr.body]
+    if isinstance(expr, relay.If):
+        return [expr.cond, expr.true_branch, expr.false_branch]
     return []
 
 

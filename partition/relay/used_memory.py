@@ -77,16 +77,39 @@ def _vars(expr: relay.Expr) -> set[relay.Var]:
     return set()
 
 
+def _resolve(expr: relay.Expr, values: dict[relay.Var, relay.Expr]) -> relay.Expr:
+    """Follow variables that only rename another one (A-normal form makes such)."""
+    while isinstance(values.get(expr), relay.Var):
+        expr = values[expr]
+    return expr
+
+
+def _outputs(main: relay.Function, values: dict[relay.Var, relay.Expr]) -> list[relay.Expr]:
+    """Return the network's outputs one by one, also when ``main`` returns a variable of a tuple."""
+    result = _resolve(_strip(_result(main)), values)
+    value = values.get(result, result)
+    return list(value.fields) if isinstance(value, relay.Tuple) else [result]
+
+
+def _computed_by(var: relay.Expr, values: dict[relay.Var, relay.Expr]) -> relay.Expr:
+    """Return the variable of the call that a variable is a field of, or the variable itself."""
+    var = _resolve(_strip(var), values)
+    while isinstance(values.get(var), relay.TupleGetItem):
+        var = _resolve(_strip(values[var].tuple_value), values)
+    return var
+
+
 def _idle_io_bytes(main: relay.Function, bindings: list[_Binding], at: int) -> int:
     """Return the bytes of network inputs last read before, and of outputs written after, a call."""
+    values = {binding.var: _strip(binding.value) for binding in bindings}
     read_later = set().union(*(_vars(b.value) for b in bindings[at:]), _vars(_result(main)))
     idle = sum(type_size_bytes(p.checked_type) for p in main.params if p not in read_later)
-    written = {b.var for b in bindings[: at + 1]} | set(main.params)
-    tuples = {b.var: _strip(b.value) for b in bindings if isinstance(_strip(b.value), relay.Tuple)}
-    result = _result(main)
-    result = tuples.get(result, result)
-    outputs = list(result.fields) if isinstance(result, relay.Tuple) else [result]
-    return idle + sum(type_size_bytes(o.checked_type) for o in outputs if o not in written)
+    written = {binding.var for binding in bindings[: at + 1]} | set(main.params)
+    return idle + sum(
+        type_size_bytes(output.checked_type)
+        for output in _outputs(main, values)
+        if _computed_by(output, values) not in written
+    )
 
 
 def _stub(function: relay.Function) -> relay.Function:

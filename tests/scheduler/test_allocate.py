@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.scheduler.builders import chain, residual
+from tvm_ethosu.scheduler.allocate import Allocation, allocate, check_allocation, peak_operator
+from tvm_ethosu.scheduler.errors import InternalError
+from tvm_ethosu.scheduler.ir import Shape
+from tvm_ethosu.scheduler.plan import Buffer, LiveRange, plan_whole_tensors
+
+
+@st.composite
+def _buffers(draw: st.DrawFn) -> tuple[Buffer, ...]:
+    count = draw(st.integers(1, 14))
+    made = []
+    for index in range(count):
+        start = draw(st.integers(0, 12))
+        stop = start + draw(st.integers(1, 6))
+        size_bytes = 16 * draw(st.integers(1, 64))
+        made.append(Buffer(f"b{index}", size_bytes, LiveRange(start, stop)))
+    return tuple(made)
+
+
+@given(_buffers())
+@settings(derandomize=True, deadline=None, max_examples=200)
+def test_buffers_in_use_together_never_share_a_byte(buffers: tuple[Buffer, ...]) -> None:
+    schedule = dataclasses.replace(
+        plan_whole_tensors(chain([Shape(1, 1, 1, 16)] * 2)), buffers=buffers
+    )
+    allocation = allocate(schedule)
+    for moment in range(20):
+        used: set[int] = set()
+        for buffer in buffers:
+            if buffer.live.start <= moment < buffer.live.stop:
+                start = allocation.addresses[buffer.tensor]
+                assert start % 16 == 0
+                assert start + buffer.size_bytes <= allocation.scratch_bytes
+                mine = set(range(start, start + buffer.size_bytes, 16))
+                assert not used & mine
+                used |= mine
+
+
+@given(_buffers())
+@settings(derandomize=True, deadline=None, max_examples=100)
+def test_peak_is_never_below_what_is_in_use_and_rarely_far_above(
+    buffers: tuple[Buffer, ...],
+) -> None:
+    schedule = dataclasses.replace(
+        plan_whole_tensors(chain([Shape(1, 1, 1, 16)] * 2)), buffers=buffers
+    )
+    in_use = max(
+        sum(b.size_bytes for b in buffers if b.live.start <= moment < b.live.stop)
+        for moment in range(20)
+    )
+    assert in_use <= allocate(schedule).scratch_bytes <= sum(b.size_bytes for b in buffers)
+
+
+def test_a_chain_needs_its_two_largest_neighbours() -> None:
+    shapes = [Shape(1, 8, 8, c) for c in (16, 32, 64, 48, 16, 16)]
+    assert allocate(plan_whole_tensors(chain(shapes))).scratch_bytes == 8 * 8 * (64 + 48)
+
+
+def test_a_residual_block_keeps_its_input_until_the_addition() -> None:
+    allocation = allocate(plan_whole_tensors(residual(Shape(1, 4, 4, 16))))
+    assert allocation.scratch_bytes == 2 * 4 * 4 * 16
+    index, buffers = peak_operator(allocation)
+    assert allocation.schedule.graph.ops[index].name == "second"
+    assert {buffer.tensor for buffer in buffers} == {"a", "b"}
+
+
+def test_the_checker_sees_a_collision() -> None:
+    allocation = allocate(plan_whole_tensors(residual(Shape(1, 4, 4, 16))))
+    collided = Allocation(allocation.schedule, {"a": 0, "b": 16}, allocation.scratch_bytes)
+    with pytest.raises(InternalError, match="overlap"):
+        check_allocation(collided)
+
+
+def test_the_checker_sees_a_buffer_outside() -> None:
+    allocation = allocate(plan_whole_tensors(residual(Shape(1, 4, 4, 16))))
+    short = Allocation(allocation.schedule, allocation.addresses, allocation.scratch_bytes - 16)
+    with pytest.raises(InternalError, match="leaves the scratch"):
+        check_allocation(short)
