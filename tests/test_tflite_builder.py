@@ -27,6 +27,7 @@ STEPS: dict[str, Step] = {
     "depthwise": lambda n, x: n.depthwise(x, activation="RELU"),
     "depthwise_multiplier": lambda n, x: n.depthwise(x, multiplier=3, stride=(2, 2)),
     "dense": lambda n, x: n.dense(x, units=7, activation="RELU"),
+    "dense_per_channel": lambda n, x: n.dense(x, units=7, per_channel=n.dtype == "int8"),
     "avg_pool": lambda n, x: n.avg_pool(x),
     "max_pool_same": lambda n, x: n.max_pool(x, kernel=(3, 3), stride=(1, 2), padding="SAME"),
     "add": lambda n, x: n.add(x, n.conv2d(x, filters=4), activation="RELU"),

@@ -132,6 +132,53 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             self.results += map(partial(_Result, operator), outputs, parts)
         return made
 
+    def convert_fully_connected(self, op: Any) -> relay.Expr:
+        """Convert a dense layer; TVM's own conversion takes one weight scale only."""
+        weights = self.get_input_tensors(op)[1]
+        if weights.qnn_params is None or not weights.qnn_params["scale"].data.shape:
+            return super().convert_fully_connected(op)
+        return self._dense_per_channel(op)
+
+    def _dense_per_channel(self, op: Any) -> relay.Expr:
+        data, weights, *bias = self.get_input_tensors(op)
+        (result,) = self.get_output_tensors(op)
+        dtype = self.get_tensor_type_str(result.tensor.Type())
+        units, width = (int(dim) for dim in weights.tensor.ShapeAsNumpy())
+        out = relay.qnn.op.dense(
+            relay.reshape(self.get_tensor_expr(data), (-1, width)),
+            self.get_tensor_expr(weights),
+            input_zero_point=data.qnn_params["zero_point"],
+            kernel_zero_point=weights.qnn_params["zero_point"],
+            input_scale=data.qnn_params["scale"],
+            kernel_scale=weights.qnn_params["scale"],
+            units=units,
+            out_dtype="int64" if dtype == "int16" else "int32",
+        )
+        if bias and bias[0].tensor_idx != -1:
+            out = relay.nn.bias_add(out, self.get_tensor_expr(bias[0]))
+        scales = data.qnn_params["scale"].data.numpy() * weights.qnn_params["scale"].data.numpy()
+        out = relay.qnn.op.requantize(
+            out,
+            input_scale=relay.const(scales, "float32"),
+            input_zero_point=relay.const(0, "int32"),
+            output_scale=result.qnn_params["scale"],
+            output_zero_point=result.qnn_params["zero_point"],
+            axis=1,
+            out_dtype=dtype,
+        )
+        options = tflite.FullyConnectedOptions()
+        options.Init(op.BuiltinOptions().Bytes, op.BuiltinOptions().Pos)
+        out = self.convert_qnn_fused_activation_function(
+            expr=out,
+            fused_activation_fn=options.FusedActivationFunction(),
+            scale=float(result.qnn_params["scale"].data.numpy()),
+            zero_point=int(result.qnn_params["zero_point"].data.numpy()),
+            dtype=dtype,
+        )
+        if options.KeepNumDims():
+            out = relay.reshape(out, [int(dim) for dim in result.tensor.ShapeAsNumpy()])
+        return out
+
     def _operator(self, op: Any) -> TfliteOperator:
         names = {self.file.tensors[index].name for index in op.OutputsAsNumpy()}
         return next(o for o in self.file.operators if names & set(o.outputs))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from tests.tflite_builder import NetBuilder
 from tvm_ethosu.backend.reference import Reference, expose_tensors, run_reference
 from tvm_ethosu.partition.tflite_file import TfliteFile, load_tflite, parse_tflite
 from tvm_ethosu.scheduler.errors import UserError
-
-SHARED = Path(os.environ.get("TVM_ETHOSU_SHARED", Path(__file__).parents[3] / "shared"))
 
 
 def net_of_two_branches() -> tuple[NetBuilder, bytes]:
@@ -118,12 +115,11 @@ def test_without_tflite_micro_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
         Reference(net_of_two_branches()[1])
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no folder of example networks at {SHARED}")
 @pytest.mark.parametrize("name", ["ad01_int8", "kws_ref_model", "pretrainedResnet_quant"])
-def test_seeing_all_inner_tensors_does_not_change_the_outputs(name: str) -> None:
+def test_seeing_all_inner_tensors_does_not_change_the_outputs(name: str, shared: Path) -> None:
     """... and what is seen is what the interpreter holds when told to keep every tensor."""
     runtime = pytest.importorskip("tflite_micro").runtime
-    file = load_tflite(SHARED / "models" / "mlperf_tiny" / f"{name}.tflite")
+    file = load_tflite(shared / "models" / "mlperf_tiny" / f"{name}.tflite")
     inner = results_of_operators(file)
     plain, seen = Reference(file.data), Reference(file.data, inner)
     keeper = runtime.Interpreter.from_bytes(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tvm
+from tvm import relay
 
 from tests.tflite_builder import NetBuilder
 from tvm_ethosu.partition.relay.frontend import to_relay
 from tvm_ethosu.partition.tflite_file import TfliteFile, load_tflite, parse_tflite
 from tvm_ethosu.scheduler.errors import UserError
-
-SHARED = Path(os.environ.get("TVM_ETHOSU_SHARED", Path(__file__).parents[3] / "shared"))
 
 
 def refused(file: TfliteFile) -> str:
@@ -47,6 +46,24 @@ def test_tensors_with_one_name_are_kept_apart() -> None:
     same = graph(["x", "x", "x"])
     tvm.ir.assert_structural_equal(same, graph(["a", "b", "c"]), map_free_vars=True)
     tvm.ir.assert_structural_equal(same, graph([None, None, None]), map_free_vars=True)
+
+
+def test_a_dense_layer_may_have_a_scale_per_channel() -> None:
+    net = NetBuilder()
+    x = net.input((1, 4), 0.5, 3)
+    weights = np.arange(8, dtype=np.int8).reshape(2, 4)
+    options = {"weights": weights, "weight_scales": [0.25, 0.75], "scale": 2.0, "zero_point": -1}
+    net.output(net.dense(x, activation="RELU", **options))
+    mod, params = to_relay(parse_tflite(net.build()))
+    bound = relay.build_module.bind_params_by_name(mod["main"], params)
+    clip = bound.body
+    requantize = clip.args[0]
+    assert (clip.attrs.a_min, clip.attrs.a_max) == (-1, 127)
+    assert requantize.attrs.axis == 1
+    np.testing.assert_array_equal(requantize.args[1].data.numpy(), np.float32([0.125, 0.375]))
+    dense = requantize.args[0].args[0]
+    np.testing.assert_array_equal(dense.args[1].data.numpy(), weights)
+    np.testing.assert_array_equal(dense.args[5].data.numpy(), np.float32([0.25, 0.75]))
 
 
 def test_an_operator_that_the_importer_lacks_is_named_with_its_result() -> None:
@@ -98,10 +115,9 @@ def test_type_errors_of_relay_are_silent_and_short(capfd: pytest.CaptureFixture[
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no folder of example networks at {SHARED}")
 @pytest.mark.parametrize("folder", ["mlperf_tiny", "tflm"])
-def test_the_example_networks_import(folder: str) -> None:
+def test_the_example_networks_import(folder: str, shared: Path) -> None:
     refused_names = {"keyword_scrambled_8bit", "person_detect_vela", "trained_lstm_int8"}
-    for path in sorted((SHARED / "models" / folder).glob("*.tflite")):
+    for path in sorted((shared / "models" / folder).glob("*.tflite")):
         if path.stem not in refused_names:
             to_relay(load_tflite(path))

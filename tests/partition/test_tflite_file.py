@@ -18,8 +18,6 @@ from tests.tflite_builder import NetBuilder
 from tvm_ethosu.partition.tflite_file import load_tflite, parse_tflite
 from tvm_ethosu.scheduler.errors import UserError
 
-SHARED = Path(os.environ.get("TVM_ETHOSU_SHARED", Path(__file__).parents[3] / "shared"))
-
 
 @cache
 def small_net() -> bytes:
@@ -84,9 +82,8 @@ def test_an_absent_optional_input_is_an_empty_name() -> None:
     assert parse_tflite(net.build()).operators[0].inputs == ("t0", "c1", "")
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no folder of example networks at {SHARED}")
-def test_the_example_networks_load() -> None:
-    paths = [p for p in SHARED.rglob("*.tflite") if p.name != "person_detect_vela.tflite"]
+def test_the_example_networks_load(shared: Path) -> None:
+    paths = [p for p in shared.rglob("*.tflite") if p.name != "person_detect_vela.tflite"]
     assert len(paths) > 20
     for path in paths:
         assert load_tflite(path).operators
