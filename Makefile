@@ -116,10 +116,10 @@ gcc:
 
 # $(call debian,packages,why,what to do when they cannot be installed)
 define debian
-if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-      echo "Installing the Debian packages $(1) ($(2))"
-      apt-get update -qq
-      DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1) >/dev/null
+if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+      && echo "Installing the Debian packages $(1) ($(2))" && apt-get update -qq \
+      && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1) >/dev/null
+    then :
     else
       echo "Missing: $(1) ($(2)). As root: apt-get install $(1)" >&2
       $(3)

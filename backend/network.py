@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import autotvm, relay
+from tvm import relay
 from tvm.contrib import graph_executor
 
 import tvm_ethosu.backend  # noqa: F401  (registers the code generator)
@@ -20,6 +17,7 @@ from tvm_ethosu.backend.program import Program
 from tvm_ethosu.backend.sram import PlannedSram, planned_sram
 from tvm_ethosu.partition import Decision, EthosUOptions, explain_partition, partition_for_ethosu
 from tvm_ethosu.partition.relay.frontend import to_relay
+from tvm_ethosu.partition.relay.quiet import quiet_tuning_logs
 from tvm_ethosu.partition.tflite_file import TfliteFile
 from tvm_ethosu.scheduler.budget import budget_bytes
 
@@ -46,23 +44,6 @@ class FirmwareNetwork:
     sram: PlannedSram
     decisions: tuple[Decision, ...]
     compile_seconds: float
-
-
-@contextlib.contextmanager
-def _quiet_tuning_logs() -> Iterator[None]:
-    """Keep TVM from downloading tuning logs, and from complaining that it has none."""
-    before = os.environ.get("TOPHUB_LOCATION")
-    silent = autotvm.GLOBAL_SCOPE.silent
-    os.environ["TOPHUB_LOCATION"] = "NONE"
-    autotvm.GLOBAL_SCOPE.silent = True
-    try:
-        yield
-    finally:
-        autotvm.GLOBAL_SCOPE.silent = silent
-        if before is None:
-            del os.environ["TOPHUB_LOCATION"]
-        else:
-            os.environ["TOPHUB_LOCATION"] = before
 
 
 def partition_file(file: TfliteFile, options: EthosUOptions) -> tvm.IRModule:
@@ -100,7 +81,7 @@ def compile_for_firmware(file: TfliteFile, options: EthosUOptions) -> FirmwareNe
     """
     start = time.perf_counter()
     module = partition_file(file, options)
-    with _quiet_tuning_logs(), collect_builds() as builds, tvm.transform.PassContext(opt_level=3):
+    with quiet_tuning_logs(), collect_builds() as builds, tvm.transform.PassContext(opt_level=3):
         factory = relay.build(
             module,
             target=tvm.target.Target(f"ethos-u/{options.accelerator_config}"),
@@ -118,6 +99,6 @@ def compile_for_firmware(file: TfliteFile, options: EthosUOptions) -> FirmwareNe
 
 def build_for_host(module: tvm.IRModule) -> graph_executor.GraphModule:
     """Return a partitioned module ready to run in this process, its NPU functions simulated."""
-    with _quiet_tuning_logs(), tvm.transform.PassContext(opt_level=3):
+    with quiet_tuning_logs(), tvm.transform.PassContext(opt_level=3):
         factory = relay.build(module, target="llvm", mod_name=MODULE_NAME)
     return graph_executor.GraphModule(factory[MODULE_NAME](tvm.cpu()))

@@ -9,7 +9,7 @@ import tvm
 from tvm import relay
 
 from tvm_ethosu.backend.build_context import BuildRequest
-from tvm_ethosu.partition.relay.used_memory import type_size_bytes
+from tvm_ethosu.partition.relay.let_chain import tensor_bytes, tensor_types
 from tvm_ethosu.scheduler.errors import Infeasible
 from tvm_ethosu.scheduler.plan import align
 
@@ -29,10 +29,9 @@ class PlannedSram:
 
 def io_bytes(main: relay.Function) -> int:
     """Return the bytes of the network's inputs and outputs, each rounded up to 16."""
-    result = main.checked_type.ret_type
-    outputs = list(result.fields) if isinstance(result, relay.TupleType) else [result]
-    types = [param.checked_type for param in main.params] + outputs
-    return sum(align(type_size_bytes(of)) for of in types)
+    types = [param.checked_type for param in main.params] + [main.checked_type.ret_type]
+    tensors = [tensor for of in types for tensor in tensor_types(of, "an input or output")]
+    return sum(align(tensor_bytes(tensor)) for tensor in tensors)
 
 
 def planned_sram(metadata: Any, main: relay.Function) -> PlannedSram:

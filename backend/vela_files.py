@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -106,9 +107,10 @@ class NpuOperator:
 
 @dataclass(frozen=True)
 class CpuOperator:
-    """An operator that stayed on the CPU; ``model`` is a TFLite file with it alone."""
+    """An operator that stayed on the CPU: operator ``index`` of the TFLite file ``model``."""
 
-    model: bytes
+    model: bytes = field(repr=False)
+    index: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
@@ -314,7 +316,8 @@ def _input_ranges(
 
 def _run_cpu(operator: CpuOperator, network: Network, storage: _Storage) -> None:
     variable = [index for index in operator.inputs if network.tensors[index].data is None]
-    results = reference_outputs(operator.model, [storage.array(index) for index in variable])
+    model = _cut_out(operator.model, operator.index)
+    results = reference_outputs(model, [storage.array(index) for index in variable])
     for index, values in zip(operator.outputs, results, strict=True):
         storage.store(index, np.ascontiguousarray(values).reshape(-1).view(np.uint8))
 
@@ -352,7 +355,7 @@ def _operator(
     inputs, outputs = _indices(table, "Inputs"), _indices(table, "Outputs")
     if root.OperatorCodes(table.OpcodeIndex()).CustomCode() != _CUSTOM_CODE:
         present = tuple(dict.fromkeys(number for number in inputs if number >= 0))
-        return CpuOperator(_cut_out(model, index), present, outputs)
+        return CpuOperator(model, index, present, outputs)
     payload = tensors[inputs[0]].data
     if payload is None:
         raise UserError("an ethos-u operator has no command stream")
@@ -362,6 +365,7 @@ def _operator(
     return NpuOperator(accelerator, stream, regions, maps, outputs)
 
 
+@lru_cache(maxsize=64)
 def _cut_out(model: bytes, index: int) -> bytes:
     """Return a TFLite file with operator ``index`` alone; its variable inputs become inputs."""
     import flatbuffers

@@ -8,6 +8,15 @@ if __name__.partition(".")[0] != "tvm_ethosu":
 from tvm_ethosu.partition.options import EthosUOptions
 from tvm_ethosu.partition.relay.explain import explain_partition
 from tvm_ethosu.partition.relay.partition import partition_for_ethosu
+from tvm_ethosu.partition.relay.used_memory import analyze_used_memory, annotate_used_memory
 from tvm_ethosu.partition.report import Decision, Rejection
 
-__all__ = ["Decision", "EthosUOptions", "Rejection", "explain_partition", "partition_for_ethosu"]
+__all__ = [
+    "Decision",
+    "EthosUOptions",
+    "Rejection",
+    "analyze_used_memory",
+    "annotate_used_memory",
+    "explain_partition",
+    "partition_for_ethosu",
+]

@@ -112,10 +112,19 @@ def _box(fm: FeatureMap, base: int, bounds: tuple[int, int, int, int, int, int])
         shape = (y1 - y0, x1 - x0, (c1 - c0) // channels, channels)
         strides = (fm.stride_y, _BRICK * size, fm.stride_c, size)
         address = base + c0 // _BRICK * fm.stride_c
+    return _strided(bounds, address, shape, strides)
+
+
+def _strided(
+    bounds: tuple[int, int, int, int, int, int],
+    address: int,
+    shape: tuple[int, int, int, int],
+    strides: tuple[int, int, int, int],
+) -> Box:
     reach = [stride * (count - 1) for stride, count in zip(strides, shape, strict=True)]
     start = address + sum(step for step in reach if step < 0)
-    stop = address + sum(step for step in reach if step > 0) + size
-    return Box(y0, y1, x0, x1, c0, c1, address, start, stop, shape, strides)
+    stop = address + sum(step for step in reach if step > 0) + strides[3]
+    return Box(*bounds, address, start, stop, shape, strides)
 
 
 def _check_base(fm: FeatureMap, base: int) -> None:
@@ -134,3 +143,45 @@ def _check_strides(fm: FeatureMap) -> None:
     for stride in strides:
         if stride % unit:
             raise MemoryFault(f"{fm.name} stride {stride:#x} is not a multiple of {unit}")
+
+
+@dataclass(frozen=True)
+class Window:
+    """Half-open ranges of rows, columns and channels of a feature map."""
+
+    y0: int
+    y1: int
+    x0: int
+    x1: int
+    c0: int
+    c1: int
+
+
+def boxes_within(feature_map: FeatureMap, window: Window) -> tuple[Box, ...]:
+    """Return boxes that cover the part of a feature map inside ``window`` once."""
+    result: list[Box] = []
+    for box in boxes(feature_map):
+        y0, y1 = max(box.y0, window.y0), min(box.y1, window.y1)
+        x0, x1 = max(box.x0, window.x0), min(box.x1, window.x1)
+        if y0 >= y1 or x0 >= x1:
+            continue
+        step_y, step_x, step_brick, size = box.view_strides
+        corner = box.address + (y0 - box.y0) * step_y + (x0 - box.x0) * step_x
+        for c0, c1 in _channel_parts(box, window):
+            brick, channel = divmod(c0 - box.c0, box.view_shape[3])
+            bricks = -(-(c1 - c0) // box.view_shape[3])
+            shape = (y1 - y0, x1 - x0, bricks, (c1 - c0) // bricks)
+            address = corner + brick * step_brick + channel * size
+            result.append(_strided((y0, y1, x0, x1, c0, c1), address, shape, box.view_strides))
+    return tuple(result)
+
+
+def _channel_parts(box: Box, window: Window) -> list[tuple[int, int]]:
+    """Split the channels of a box inside a window at whole bricks."""
+    c0, c1 = max(box.c0, window.c0), min(box.c1, window.c1)
+    unit = box.view_shape[3]
+    if c0 >= c1:
+        return []
+    head = min(c1, box.c0 + -(-(c0 - box.c0) // unit) * unit)
+    tail = max(head, box.c0 + (c1 - box.c0) // unit * unit)
+    return [part for part in ((c0, head), (head, tail), (tail, c1)) if part[0] < part[1]]

@@ -164,10 +164,13 @@ def _convolve(op: Conv, ifm: Array, weights: Weights, largest: int) -> Array:
         return product.astype(np.int64).reshape(shape.height, shape.width, shape.depth)
     view = windows(op, source)
     result = np.empty((shape.height, shape.width, shape.depth), np.int64)
-    rows = max(1, _CHUNK_ELEMENTS // (shape.width * matrix.shape[0]))
+    pixels = max(1, _CHUNK_ELEMENTS // matrix.shape[0])
+    rows, columns = max(1, pixels // shape.width), min(pixels, shape.width)
     for y in range(0, shape.height, rows):
-        part = view[y : y + rows].reshape(-1, matrix.shape[0])
-        result[y : y + rows] = (part @ matrix).reshape(-1, shape.width, shape.depth)
+        for x in range(0, shape.width, columns):
+            part = view[y : y + rows, x : x + columns]
+            product = part.reshape(-1, matrix.shape[0]) @ matrix
+            result[y : y + rows, x : x + columns] = product.reshape(*part.shape[:2], shape.depth)
     return result
 
 

@@ -9,8 +9,11 @@ from tvm_ethosu.backend.sim.errors import LimitError
 MAX_ELEMENTS: Final = 1 << 26
 """Elements of one feature map, with its padding."""
 
-MAX_MACS: Final = 1 << 34
-"""Multiply-accumulates (or compared or summed elements) of one operation."""
+MAX_MACS: Final = 1 << 36
+"""Multiply-accumulates of one convolution."""
+
+MAX_WINDOW_ELEMENTS: Final = 1 << 32
+"""Elements one depthwise convolution or pooling operation sums or compares."""
 
 
 def check_elements(what: str, elements: int) -> None:
@@ -19,7 +22,7 @@ def check_elements(what: str, elements: int) -> None:
         raise LimitError(f"{what} has {elements} elements, limit {MAX_ELEMENTS}")
 
 
-def check_macs(macs: int) -> None:
+def check_work(steps: int, limit: int) -> None:
     """Raise LimitError when an operation would take minutes."""
-    if macs > MAX_MACS:
-        raise LimitError(f"the operation takes {macs} MACs, limit {MAX_MACS}")
+    if steps > limit:
+        raise LimitError(f"the operation takes {steps} steps, limit {limit}")

@@ -37,11 +37,14 @@ def _maximum(op: Pool, ifm: Array, context: Context) -> Array:
     if op.padding.any and not valid_counts(op).all():
         raise DecodeError("a pooling window lies in the padding")
     source = padded(op, ifm, op.ifm.type.minimum, ifm.dtype)
-    result: Array | None = None
-    for _, _, view in taps(op, source):
-        result = view.copy() if result is None else np.maximum(result, view, out=result)
-    assert result is not None
-    return np.subtract(result, op.ifm.zero_point, dtype=np.int64)
+    if op.kernel.taps >= _MANY_TAPS:
+        result = np.asarray(windows(op, source).max(axis=(2, 3)))
+    else:
+        views = [view for _, _, view in taps(op, source)]
+        result = views[0].copy()
+        for view in views[1:]:
+            np.maximum(result, view, out=result)
+    return np.asarray(np.subtract(result, op.ifm.zero_point, dtype=np.int64))
 
 
 def _sum_windows(op: Pool, ifm: Array) -> Array:

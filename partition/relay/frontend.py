@@ -142,7 +142,6 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
     def _dense_per_channel(self, op: Any) -> relay.Expr:
         data, weights, *bias = self.get_input_tensors(op)
         (result,) = self.get_output_tensors(op)
-        dtype = self.get_tensor_type_str(result.tensor.Type())
         units, width = (int(dim) for dim in weights.tensor.ShapeAsNumpy())
         out = relay.qnn.op.dense(
             relay.reshape(self.get_tensor_expr(data), (-1, width)),
@@ -152,32 +151,40 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             input_scale=data.qnn_params["scale"],
             kernel_scale=weights.qnn_params["scale"],
             units=units,
-            out_dtype="int64" if dtype == "int16" else "int32",
+            out_dtype="int64" if result.tensor.Type() == tflite.TensorType.INT16 else "int32",
         )
         if bias and bias[0].tensor_idx != -1:
             out = relay.nn.bias_add(out, self.get_tensor_expr(bias[0]))
         scales = data.qnn_params["scale"].data.numpy() * weights.qnn_params["scale"].data.numpy()
-        out = relay.qnn.op.requantize(
-            out,
-            input_scale=relay.const(scales, "float32"),
-            input_zero_point=relay.const(0, "int32"),
-            output_scale=result.qnn_params["scale"],
-            output_zero_point=result.qnn_params["zero_point"],
-            axis=1,
-            out_dtype=dtype,
-        )
         options = tflite.FullyConnectedOptions()
         options.Init(op.BuiltinOptions().Bytes, op.BuiltinOptions().Pos)
-        out = self.convert_qnn_fused_activation_function(
-            expr=out,
-            fused_activation_fn=options.FusedActivationFunction(),
-            scale=float(result.qnn_params["scale"].data.numpy()),
-            zero_point=int(result.qnn_params["zero_point"].data.numpy()),
-            dtype=dtype,
-        )
+        out = self._requantized(out, scales, result, options.FusedActivationFunction())
         if options.KeepNumDims():
             out = relay.reshape(out, [int(dim) for dim in result.tensor.ShapeAsNumpy()])
         return out
+
+    def _requantized(
+        self, sums: relay.Expr, scales: Any, result: Any, activation: int
+    ) -> relay.Expr:
+        """Return sums of the scales given, one per column, as the result's type, activated."""
+        scale, zero_point = result.qnn_params["scale"], result.qnn_params["zero_point"]
+        dtype = self.get_tensor_type_str(result.tensor.Type())
+        out = relay.qnn.op.requantize(
+            sums,
+            input_scale=relay.const(scales, "float32"),
+            input_zero_point=relay.const(0, "int32"),
+            output_scale=scale,
+            output_zero_point=zero_point,
+            axis=1,
+            out_dtype=dtype,
+        )
+        return self.convert_qnn_fused_activation_function(
+            expr=out,
+            fused_activation_fn=activation,
+            scale=float(scale.data.numpy()),
+            zero_point=int(zero_point.data.numpy()),
+            dtype=dtype,
+        )
 
     def _operator(self, op: Any) -> TfliteOperator:
         names = {self.file.tensors[index].name for index in op.OutputsAsNumpy()}

@@ -17,12 +17,13 @@ from tvm import relay
 from tvm_ethosu.partition.options import EthosUOptions
 from tvm_ethosu.partition.relay.attrs import FunctionAttrs, write_attrs
 from tvm_ethosu.partition.relay.legalize import to_npu_graph
+from tvm_ethosu.partition.relay.prepare import COMPILER, bind_and_type
 from tvm_ethosu.partition.relay.rewrite import (
     add_scratch_results,
     npu_functions,
     return_idle_functions,
 )
-from tvm_ethosu.partition.relay.used_memory import COMPILER, learn_call_sites
+from tvm_ethosu.partition.relay.used_memory import learn_call_sites
 from tvm_ethosu.partition.rules import RULES, Rule
 from tvm_ethosu.scheduler.arch import Arch
 from tvm_ethosu.scheduler.budget import CallSite, budget_bytes
@@ -43,28 +44,10 @@ def _check(rule: Rule) -> Callable[[relay.Expr], bool]:
     return accepts
 
 
-def _check_static(main: relay.Function) -> None:
-    for param in main.params:
-        dims = getattr(param.checked_type, "shape", ())
-        if not all(isinstance(dim, tvm.tir.IntImm) for dim in dims):
-            shape = "x".join(str(dim) for dim in dims)
-            raise UserError(
-                f"input '{param.name_hint}': the shape is dynamic (got {shape}); give it a fixed "
-                "shape before partitioning, for example with relay.transform.DynamicToStatic"
-            )
-
-
 def _bind(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> tvm.IRModule:
-    if "main" not in [var.name_hint for var in mod.get_global_vars()]:
-        raise UserError("module: there is no function 'main' to partition")
     if npu_functions(mod):
         raise UserError("module: it is partitioned already; partition the original module")
-    bound = tvm.IRModule(mod.functions, mod.type_definitions, attrs=mod.attrs)
-    if params:
-        bound["main"] = relay.build_module.bind_params_by_name(mod["main"], dict(params))
-    bound = relay.transform.InferType()(bound)
-    _check_static(bound["main"])
-    return bound
+    return bind_and_type(mod, params)
 
 
 def _split(mod: tvm.IRModule, mod_name: str) -> tvm.IRModule:

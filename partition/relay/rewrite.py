@@ -9,7 +9,7 @@ from tvm import relay
 from tvm.relay.expr_functor import ExprMutator
 
 from tvm_ethosu.partition.relay.legalize import composite_calls
-from tvm_ethosu.partition.relay.used_memory import is_npu_function
+from tvm_ethosu.partition.relay.prepare import is_npu_function
 
 # Given a call of an NPU function and its new global variable (None if the function is gone).
 Rewrite = Callable[[relay.Call, relay.GlobalVar | None], relay.Expr]

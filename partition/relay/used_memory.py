@@ -1,115 +1,220 @@
-"""TVM's ``used_memory`` for each call of an NPU function.
+"""TVM's ``used_memory`` without TVM's pass: for any module, and with a report of who holds it.
 
-The AOT executor runs AnnotateUsedMemory on the optimised program in A-normal form. Here the same
-passes run on a copy, so that the numbers are known before the program is built.
+AnnotateUsedMemory gives each primitive function the bytes that are live at each of its calls. It
+runs in the AOT executor only, needs a fused module in A-normal form, and gives one number. Here the
+same numbers come from an analysis of our own, which also says which tensors they are.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import tvm
 from tvm import relay
 
+from tvm_ethosu.partition.liveness import Interval, Role, Storage, intervals
+from tvm_ethosu.partition.memory_report import (
+    CallReport,
+    LiveTensor,
+    UsedMemoryReport,
+    total_bytes,
+)
+from tvm_ethosu.partition.relay.let_chain import (
+    Binding,
+    Call,
+    LetChain,
+    Storages,
+    free_vars,
+    function_operators,
+    read_chain,
+    read_storages,
+    strip_on_device,
+    type_bytes,
+)
+from tvm_ethosu.partition.relay.prepare import Prepared, is_npu_function, prepare
 from tvm_ethosu.scheduler.budget import CallSite
 
-COMPILER = "ethos-u"
+USED_MEMORY = "used_memory"
+IO_USED_MEMORY = "io_used_memory"
 
 
-def _annotate(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    """Bring a module into the form that the AOT executor annotates, and annotate it."""
-    optimised, _ = relay.optimize(mod, target=target)
-    annotate = tvm.get_global_func("relay._transform.AnnotateUsedMemory")()
-    passes = [relay.transform.ToANormalForm(), relay.transform.InferType(), annotate]
-    return tvm.transform.Sequential(passes)(optimised)
+def _live_variables(chain: LetChain) -> list[set[relay.Var]]:
+    """Return for each binding the variables that are live before or after it, classic liveness."""
+    live = set(free_vars(chain.result))
+    around: list[set[relay.Var]] = []
+    for binding in reversed(chain.bindings):
+        before = (live - {binding.var}) | set(free_vars(binding.value))
+        around.append(live | before)
+        live = before
+    return around[::-1]
 
 
-def type_size_bytes(of: tvm.ir.Type) -> int:
-    """Return the raw bytes of a tensor or of all fields of a tuple."""
-    if isinstance(of, relay.TupleType):
-        return sum(type_size_bytes(field) for field in of.fields)
-    element = tvm.DataType(of.dtype)
-    elements = math.prod(int(dim) for dim in of.shape)
-    return elements * int(element.bits * element.lanes) // 8
+def _tvm_numbers(chain: LetChain, calls: Iterable[Call]) -> dict[int, int]:
+    """Return TVM's number for the call at each binding: every live variable counts by its type."""
+    around = _live_variables(chain)
+    sizes: dict[relay.Var, int] = {}
+
+    def size(var: relay.Var) -> int:
+        if var not in sizes:
+            sizes[var] = type_bytes(var.checked_type, f"variable '{var.name_hint}'")
+        return sizes[var]
+
+    return {call.binding: sum(map(size, around[call.binding])) for call in calls}
 
 
-@dataclass(frozen=True)
-class _Binding:
-    """One ``let`` of the main function."""
-
-    var: relay.Var
-    value: relay.Expr
+def _io_bytes(main: relay.Function) -> int:
+    types = [param.checked_type for param in main.params] + [main.body.checked_type]
+    return sum(type_bytes(of, "an input or output") for of in types)
 
 
-def _bindings(main: relay.Function) -> Iterator[_Binding]:
-    body = main.body
+def _is_let_bound(chain: LetChain, call: Call) -> bool:
+    value = chain.bindings[call.binding].value
+    return isinstance(strip_on_device(value.op), relay.Var)
+
+
+class _Reporter:
+    """Turns storages and intervals into the tensors that users see."""
+
+    def __init__(self, chain: LetChain, found: Storages) -> None:
+        self.found = found
+        outputs = set(found.read(chain.result))
+        given = [i for i, s in enumerate(found.all) if s.role in (Role.INPUT, Role.CONSTANT)]
+        self.intervals = intervals(len(found.all), found.steps, given, outputs)
+        self.outputs = outputs
+        self.names = {call.step: call.name for call in found.calls}
+        self.tensors = [self._tensor(index) for index in range(len(found.all))]
+
+    def _tensor(self, index: int) -> LiveTensor:
+        storage: Storage = self.found.all[index]
+        interval: Interval = self.intervals[index]
+        is_output = index in self.outputs
+        role = Role.OUTPUT if is_output and storage.role is Role.INNER else storage.role
+        producer = self.names.get(interval.first, "an operator")
+        last = self.names.get(interval.last, "an operator")
+        return LiveTensor(
+            storage.name,
+            storage.shape,
+            storage.dtype,
+            storage.size_bytes,
+            role,
+            "network input" if interval.first < 0 else producer,
+            "network output" if is_output else last,
+        )
+
+    def live(self, step: int, when: str) -> tuple[LiveTensor, ...]:
+        """Return tensors, constants apart, in use ``before``, ``during`` or ``after`` a step."""
+        return tuple(
+            tensor
+            for tensor, interval in zip(self.tensors, self.intervals, strict=True)
+            if tensor.role is not Role.CONSTANT and getattr(interval, when)(step)
+        )
+
+    def idle_io(self, step: int) -> tuple[LiveTensor, ...]:
+        """Return network inputs and outputs that are not in use at a step."""
+        live = set(self.live(step, "during"))
+        return tuple(
+            tensor
+            for tensor in self.tensors
+            if tensor.role in (Role.INPUT, Role.OUTPUT) and tensor not in live
+        )
+
+    def call(self, call: Call, used_memory_bytes: int) -> CallReport:
+        """Return the report of one call."""
+        return CallReport(
+            call.name,
+            function_operators(call.function),
+            used_memory_bytes,
+            total_bytes(self.live(call.step, "before")),
+            total_bytes(self.live(call.step, "during")),
+            total_bytes(self.live(call.step, "after")),
+            self.live(call.step, "during"),
+            self.idle_io(call.step),
+            is_npu_function(call.function),
+        )
+
+
+def _analyze(prepared: Prepared) -> UsedMemoryReport:
+    main = prepared.mod["main"]
+    chain = read_chain(prepared.mod)
+    found = read_storages(chain)
+    calls = [call for call in found.calls if _is_let_bound(chain, call)]
+    numbers = _tvm_numbers(chain, calls)
+    reporter = _Reporter(chain, found)
+    reports = tuple(reporter.call(call, numbers[call.binding]) for call in calls)
+    return UsedMemoryReport(reports, _io_bytes(main), prepared.passes)
+
+
+def _target(target: tvm.target.Target | str) -> tvm.target.Target:
+    return target if isinstance(target, tvm.target.Target) else tvm.target.Target(target)
+
+
+def analyze_used_memory(
+    mod: tvm.IRModule,
+    params: Mapping[str, Any] | None = None,
+    *,
+    target: tvm.target.Target | str = "llvm",
+) -> UsedMemoryReport:
+    """Return who holds the memory at each call of a Relay module, which is not changed.
+
+    Args:
+        mod: a module at any stage: as a frontend gives it, fused, partitioned, in A-normal form.
+        params: constants by parameter name; unbound parameters count as network inputs.
+        target: what the module will be built for; operators are fused accordingly.
+
+    Raises:
+        UserError: a shape is dynamic, or there is control flow or recursion.
+    """
+    prepared = prepare(with_stubs(mod), _target(target), params, keep_values=False)
+    return _analyze(prepared)
+
+
+def annotate_used_memory(
+    mod: tvm.IRModule,
+    params: Mapping[str, Any] | None = None,
+    *,
+    target: tvm.target.Target | str = "llvm",
+) -> tvm.IRModule:
+    """Return the module, fused and in A-normal form, with the attributes of AnnotateUsedMemory.
+
+    Before: ``let %f = fn (%p, Primitive=1) {..}; let %a = %f(%x); ..``
+    After:  ``let %f = fn (%p, Primitive=1, used_memory=[96]) {..}; let %a = %f(%x); ..``
+
+    ``main`` gets ``io_used_memory``. TVM's graph executor takes no module in this form: build the
+    original one for it, and use ``analyze_used_memory``.
+
+    Raises:
+        UserError: as ``analyze_used_memory``.
+    """
+    prepared = prepare(mod, _target(target), params)
+    main = prepared.mod["main"]
+    chain = read_chain(prepared.mod)
+    calls = [c for c in read_storages(chain).calls if _is_let_bound(chain, c)]
+    numbers = _tvm_numbers(chain, calls)
+    of_function: dict[relay.Function, list[int]] = {}
+    for call in calls:
+        of_function.setdefault(call.function, []).append(numbers[call.binding])
+    body = _with_numbers(main.body, of_function)
+    annotated = relay.Function(main.params, body, main.ret_type, main.type_params, main.attrs)
+    annotated = annotated.with_attr(IO_USED_MEMORY, tvm.tir.IntImm("uint64", _io_bytes(main)))
+    result = tvm.IRModule(prepared.mod.functions, attrs=prepared.mod.attrs)
+    result["main"] = annotated
+    return relay.transform.InferType()(result)
+
+
+def _with_numbers(body: relay.Expr, of_function: Mapping[relay.Function, list[int]]) -> relay.Expr:
+    """Rebuild a let chain with ``used_memory`` on the functions that it binds."""
+    bindings: list[Binding] = []
     while isinstance(body, relay.Let):
-        yield _Binding(body.var, body.value)
+        value = body.value
+        if isinstance(value, relay.Function) and value in of_function:
+            numbers = [tvm.tir.IntImm("uint64", number) for number in of_function[value]]
+            value = value.with_attr(USED_MEMORY, numbers)
+        bindings.append(Binding(body.var, value))
         body = body.body
-
-
-def _result(main: relay.Function) -> relay.Expr:
-    body = main.body
-    while isinstance(body, relay.Let):
-        body = body.body
+    for binding in reversed(bindings):
+        body = relay.Let(binding.var, binding.value, body)
     return body
-
-
-def _strip(expr: relay.Expr) -> relay.Expr:
-    """Take off the ``on_device`` wrappers that the device planner puts around values."""
-    while isinstance(expr, relay.Call) and getattr(expr.op, "name", "") == "on_device":
-        expr = expr.args[0]
-    return expr
-
-
-def _vars(expr: relay.Expr) -> set[relay.Var]:
-    expr = _strip(expr)
-    if isinstance(expr, relay.Var):
-        return {expr}
-    if isinstance(expr, relay.Call):
-        return set().union(*(_vars(arg) for arg in expr.args))
-    if isinstance(expr, relay.Tuple):
-        return set().union(*(_vars(field) for field in expr.fields))
-    if isinstance(expr, relay.TupleGetItem):
-        return _vars(expr.tuple_value)
-    return set()
-
-
-def _resolve(expr: relay.Expr, values: dict[relay.Var, relay.Expr]) -> relay.Expr:
-    """Follow variables that only rename another one (A-normal form makes such)."""
-    while isinstance(values.get(expr), relay.Var):
-        expr = values[expr]
-    return expr
-
-
-def _outputs(main: relay.Function, values: dict[relay.Var, relay.Expr]) -> list[relay.Expr]:
-    """Return the network's outputs one by one, also when ``main`` returns a variable of a tuple."""
-    result = _resolve(_strip(_result(main)), values)
-    value = values.get(result, result)
-    return list(value.fields) if isinstance(value, relay.Tuple) else [result]
-
-
-def _computed_by(var: relay.Expr, values: dict[relay.Var, relay.Expr]) -> relay.Expr:
-    """Return the variable of the call that a variable is a field of, or the variable itself."""
-    var = _resolve(_strip(var), values)
-    while isinstance(values.get(var), relay.TupleGetItem):
-        var = _resolve(_strip(values[var].tuple_value), values)
-    return var
-
-
-def _idle_io_bytes(main: relay.Function, bindings: list[_Binding], at: int) -> int:
-    """Return the bytes of network inputs last read before, and of outputs written after, a call."""
-    values = {binding.var: _strip(binding.value) for binding in bindings}
-    read_later = set().union(*(_vars(b.value) for b in bindings[at:]), _vars(_result(main)))
-    idle = sum(type_size_bytes(p.checked_type) for p in main.params if p not in read_later)
-    written = {binding.var for binding in bindings[: at + 1]} | set(main.params)
-    return idle + sum(
-        type_size_bytes(output.checked_type)
-        for output in _outputs(main, values)
-        if _computed_by(output, values) not in written
-    )
 
 
 def _stub(function: relay.Function) -> relay.Function:
@@ -118,49 +223,39 @@ def _stub(function: relay.Function) -> relay.Function:
 
     def zeros(of: tvm.ir.Type) -> relay.Expr:
         if isinstance(of, relay.TupleType):
-            return relay.Tuple([zeros(field) for field in of.fields])
+            return relay.Tuple([zeros(item) for item in of.fields])
         return relay.op.zeros(of.shape, of.dtype)
 
     return relay.Function(function.params, zeros(result), result, [], function.attrs)
 
 
-def _with_stubs(mod: tvm.IRModule) -> tvm.IRModule:
-    stubs = {
-        var: _stub(function) if is_npu_function(function) else function
+def with_stubs(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return the module with empty NPU functions: only their types matter to memory."""
+    npu = {
+        var: _stub(function)
         for var, function in mod.functions.items()
+        if isinstance(function, relay.Function) and is_npu_function(function)
     }
-    return relay.transform.InferType()(tvm.IRModule(stubs, attrs=mod.attrs))
+    if not npu:
+        return mod
+    others = dict(mod.functions.items()) | npu
+    return relay.transform.InferType()(tvm.IRModule(others, attrs=mod.attrs))
+
+
+def call_site(call: CallReport) -> CallSite:
+    """Return what a call leaves to an NPU function, by the tensors that others hold."""
+    return CallSite(call.used_memory_bytes, idle_io_bytes=total_bytes(call.idle_io))
 
 
 def learn_call_sites(
     mod: tvm.IRModule, target: tvm.target.Target
 ) -> dict[str, tuple[CallSite, ...]]:
-    """Return for each NPU function, by global symbol, what TVM says of each of its calls.
+    """Return for each NPU function, by global symbol, the memory at each of its calls.
 
-    The module is not changed. ``target`` is what the CPU's part will be built for; its operators
-    are fused accordingly.
+    ``target`` is what the CPU's part will be built for; its operators are fused accordingly.
     """
-    main = _annotate(_with_stubs(mod), target)["main"]
-    bindings = list(_bindings(main))
-    functions = {
-        b.var: value
-        for b in bindings
-        if isinstance(value := _strip(b.value), relay.Function) and is_npu_function(value)
-    }
-    sites: dict[str, list[CallSite]] = {}
-    for at, binding in enumerate(bindings):
-        call = _strip(binding.value)
-        if not isinstance(call, relay.Call) or _strip(call.op) not in functions:
-            continue
-        function = functions[_strip(call.op)]
-        of_function = sites.setdefault(str(function.attrs["global_symbol"]), [])
-        used = int(function.attrs["used_memory"][len(of_function)])
-        of_function.append(CallSite(used, idle_io_bytes=_idle_io_bytes(main, bindings, at)))
-    return {name: tuple(calls) for name, calls in sites.items()}
-
-
-def is_npu_function(function: relay.Function) -> bool:
-    """Return whether a function was partitioned for this code generator."""
-    attrs = function.attrs
-    has_compiler = attrs is not None and "Compiler" in attrs.keys()  # noqa: SIM118 (TVM's map)
-    return has_compiler and str(attrs["Compiler"]) == COMPILER
+    sites: dict[str, tuple[CallSite, ...]] = {}
+    for call in analyze_used_memory(mod, target=target).calls:
+        if call.is_npu:
+            sites[call.function] = (*sites.get(call.function, ()), call_site(call))
+    return sites

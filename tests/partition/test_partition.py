@@ -84,7 +84,7 @@ def test_a_dynamic_shape_is_refused_with_the_inputs_name() -> None:
     x = relay.var("x", shape=(1, relay.Any(), 8, 8), dtype="int8")
     pool = relay.nn.max_pool2d(x, (2, 2), layout="NHWC")
     module = tvm.IRModule.from_expr(relay.Function([x], pool))
-    with pytest.raises(UserError, match="input 'x': the shape is dynamic"):
+    with pytest.raises(UserError, match="input 'x' is"):
         partition_for_ethosu(module)
 
 

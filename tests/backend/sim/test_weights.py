@@ -70,9 +70,7 @@ def test_order_is_inverse_of_the_loops(
         "wide_ifm": wide_ifm,
     }
     for shape in SHAPES:
-        if traversal == "depthwise":
-            shape = (*shape[:3], 1)
-        weights = random_weights(shape)
+        weights = random_weights((*shape[:3], 1 if traversal == "depthwise" else shape[3]))
         for block_depth, dilation in ((8, (1, 1)), (16, (2, 1)), (24, (1, 2))):
             result = np.zeros_like(weights)
             for core in range(min(accelerator.cores, shape[0])):
@@ -136,7 +134,7 @@ def test_scales() -> None:
 def test_wrong_number_of_weights() -> None:
     weights = random_weights((8, 1, 1, 32))
     order = order_of(weights, Accelerator.U55_128, 0, block_depth=8)
-    stream = weight_stream(weights.ravel().tolist() + [1])
+    stream = weight_stream([*weights.ravel().tolist(), 1])
     with pytest.raises(DecodeError, match="holds 257 weights, expected 256"):
         decode_weights(stream, order)
 

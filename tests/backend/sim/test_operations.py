@@ -1,0 +1,430 @@
+"""Every operation against the element-by-element version, over random shapes and settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.backend.sim import slow
+from tests.backend.sim.assembler import (
+    assemble,
+    kernel_commands,
+    ofm_shape,
+    scale_stream,
+    weight_loops,
+    weight_stream,
+)
+from tvm_ethosu.backend.sim import Accelerator, Region, decode, run
+from tvm_ethosu.backend.sim.geometry import horizontal, vertical
+from tvm_ethosu.backend.sim.operations import (
+    BlockOperation,
+    Conv,
+    Depthwise,
+    Elementwise,
+    ElementwiseMode,
+    Kernel,
+    Padding,
+    Pool,
+    Shape,
+    Upscale,
+)
+
+OFM_AT = 1 << 16
+IFM2_AT = 1 << 15
+MEMORY = 1 << 17
+PRECISIONS = {"s8": 1, "u8": 0, "s16": 1 | 1 << 2, "s32": 1 | 2 << 2}
+BYTES = {"s8": 1, "u8": 1, "s16": 2, "s32": 4}
+FEW = settings(max_examples=40, deadline=None)
+
+
+def feature_map(
+    prefix: str, shape: tuple[int, int, int], base: int, kind: str, layout: str
+) -> dict[str, int]:
+    """Return the registers of a feature map; ``tiles`` cuts an NHWC one in four."""
+    height, width, depth = shape
+    size = BYTES[kind]
+    precision = PRECISIONS[kind]
+    if prefix == "OFM":
+        precision = (precision & 1) | (precision >> 2 & 3) << 1 | 1 << 8
+    if layout == "NHCWB16":
+        bricks = -(-depth // 16)
+        return {
+            f"{prefix}_BASE0": base,
+            f"{prefix}_STRIDE_C": width * 16 * size,
+            f"{prefix}_STRIDE_Y": width * 16 * size * bricks,
+            f"{prefix}_STRIDE_X": 0,
+            f"{prefix}_PRECISION": precision | 1 << 6,
+        }
+    pixel = depth * size + 16
+    row = width * pixel
+    registers = {
+        f"{prefix}_BASE0": base,
+        f"{prefix}_STRIDE_Y": row,
+        f"{prefix}_STRIDE_X": pixel,
+        f"{prefix}_PRECISION": precision,
+    }
+    if layout == "tiles" and height > 1 and width > 1:
+        for tile in range(1, 4):
+            registers[f"{prefix}_BASE{tile}"] = base + tile * (height * row + 16)
+        registers[f"{prefix}_HEIGHT0_M1"] = 0
+        registers[f"{prefix}_HEIGHT1_M1"] = max(height // 2 - 1, 0)
+        registers[f"{prefix}_WIDTH0_M1"] = width // 2 - 1
+    return registers
+
+
+LAYOUTS = st.sampled_from(["NHWC", "NHCWB16", "tiles"])
+
+
+@st.composite
+def window_registers(draw: st.DrawFn, upscales: tuple[int, ...] = (0, 1, 2)) -> dict[str, int]:
+    """Draw kernel, stride, dilation, padding and OFM size."""
+    taps = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
+    stride = draw(st.tuples(st.integers(1, 4), st.integers(1, 3)))
+    dilation = draw(st.tuples(st.integers(1, 2), st.integers(1, 2)))
+    output = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
+    pads = [
+        draw(st.integers(0, max(0, (t - 1) * d)))
+        for t, d in zip(taps, dilation, strict=True)
+        for _ in "ab"
+    ]
+    registers = {
+        "KERNEL_HEIGHT_M1": (taps[0] - 1) * dilation[0],
+        "KERNEL_WIDTH_M1": (taps[1] - 1) * dilation[1],
+        "KERNEL_STRIDE": (stride[1] - 1 & 1)
+        | (stride[0] - 1 & 1) << 1
+        | (dilation[1] - 1) << 3
+        | (dilation[0] - 1) << 4
+        | (stride[1] - 1 >> 1) << 6
+        | (stride[0] - 1 >> 1) << 9,
+        "IFM_UPSCALE": draw(st.sampled_from(upscales)),
+        "OFM_HEIGHT_M1": output[0] - 1,
+        "OFM_WIDTH_M1": output[1] - 1,
+    }
+    kernel = Kernel(*taps, *stride, *dilation)
+    shape = Shape(*output, 1)
+    names = ("TOP", "BOTTOM", "LEFT", "RIGHT")
+    padding = Padding(pads[0], pads[2], pads[1], pads[3])
+    fits = vertical(shape, kernel, padding).inputs > 0 and (
+        horizontal(shape, kernel, padding).inputs > 0
+    )
+    for name, pad in zip(names, pads, strict=True):
+        registers[f"IFM_PAD_{name}"] = pad if fits else 0
+    return registers
+
+
+def ifm_size(registers: dict[str, int]) -> tuple[int, int]:
+    """Return a size that is large enough for any window drawn above."""
+    return 5 * 4 + 8, 5 * 3 + 8
+
+
+def execute(
+    commands: list[tuple[str, int]], constants: bytes, accelerator: Accelerator, seed: int
+) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Run one operation on random memory; return it and the memory before and after."""
+    stream = decode(assemble(commands), accelerator)
+    before = np.random.default_rng(seed).integers(0, 256, MEMORY).astype(np.uint8)
+    after = before.copy()
+    blob = np.frombuffer(constants + bytes(16), np.uint8)
+    run(stream, {0: Region(blob, read_only=True), 1: Region(after)})
+    return stream.operations[0], before, after
+
+
+def check(op: BlockOperation, expected: slow.Values, before: np.ndarray, after: np.ndarray) -> None:
+    """Compare the OFM, and that nothing else was written."""
+    assert slow.stored(op.ofm, after) == expected
+    own = np.zeros(MEMORY, bool)
+    for place in expected:
+        start = slow.address(op.ofm, *place)
+        own[start : start + op.ofm.type.bits // 8] = True
+    np.testing.assert_array_equal(before[~own], after[~own])
+
+
+@FEW
+@given(
+    window=window_registers(),
+    depths=st.tuples(st.integers(1, 20), st.integers(1, 20)),
+    layouts=st.tuples(LAYOUTS, LAYOUTS),
+    kind=st.sampled_from(["s8", "u8", "s16"]),
+    part_kernel=st.booleans(),
+    rounding=st.sampled_from([0, 2]),
+    accelerator=st.sampled_from(Accelerator),
+    seed=st.integers(0, 99),
+)
+def test_convolution(
+    window: dict[str, int],
+    depths: tuple[int, int],
+    layouts: tuple[str, str],
+    kind: str,
+    part_kernel: bool,
+    rounding: int,
+    accelerator: Accelerator,
+    seed: int,
+) -> None:
+    registers, weights, scales, constants = conv_case(
+        window, depths, layouts, kind, rounding, accelerator, seed, part_kernel=part_kernel
+    )
+    commands = kernel_commands("CONV", **registers)
+    op, before, after = execute(commands, constants, accelerator, seed)
+    assert isinstance(op, Conv)
+    check(op, slow.convolution(op, before, weights, scales), before, after)
+
+
+@FEW
+@given(
+    window=window_registers(),
+    depth=st.integers(1, 20),
+    layouts=st.tuples(LAYOUTS, LAYOUTS),
+    kind=st.sampled_from(["s8", "u8", "s16"]),
+    rounding=st.sampled_from([0, 2]),
+    accelerator=st.sampled_from(Accelerator),
+    seed=st.integers(0, 99),
+)
+def test_depthwise(
+    window: dict[str, int],
+    depth: int,
+    layouts: tuple[str, str],
+    kind: str,
+    rounding: int,
+    accelerator: Accelerator,
+    seed: int,
+) -> None:
+    registers, weights, scales, constants = conv_case(
+        window, (depth, 1), layouts, kind, rounding, accelerator, seed, depthwise=True
+    )
+    commands = kernel_commands("DEPTHWISE", **registers)
+    op, before, after = execute(commands, constants, accelerator, seed)
+    assert isinstance(op, Depthwise)
+    check(op, slow.convolution(op, before, weights, scales), before, after)
+
+
+def conv_case(
+    window: dict[str, int],
+    depths: tuple[int, int],
+    layouts: tuple[str, str],
+    kind: str,
+    rounding: int,
+    accelerator: Accelerator,
+    seed: int,
+    *,
+    part_kernel: bool = False,
+    depthwise: bool = False,
+) -> tuple[dict[str, int], np.ndarray, list[tuple[int, int, int]], bytes]:
+    """Return registers, OHWI weights, scales and the constant region of a convolution."""
+    rng = np.random.default_rng(seed)
+    outputs, inputs = depths
+    dilation = (window["KERNEL_STRIDE"] >> 4 & 1) + 1, (window["KERNEL_STRIDE"] >> 3 & 1) + 1
+    taps = (
+        window["KERNEL_HEIGHT_M1"] // dilation[0] + 1,
+        window["KERNEL_WIDTH_M1"] // dilation[1] + 1,
+    )
+    weights = rng.integers(-255, 256, (outputs, *taps, inputs)).astype(np.int16)
+    scales = [
+        (int(rng.integers(-(1 << 20), 1 << 20)), int(rng.integers(1 << 30, 1 << 31)), shift)
+        for shift in rng.integers(36, 50, outputs).tolist()
+    ]
+    channels = outputs if depthwise else inputs
+    registers = dict(window)
+    registers |= feature_map("IFM", (*ifm_size(window), channels), 0, kind, layouts[0])
+    shape = (window["OFM_HEIGHT_M1"] + 1, window["OFM_WIDTH_M1"] + 1, outputs)
+    registers |= feature_map("OFM", shape, OFM_AT, kind, layouts[1])
+    registers |= ofm_shape(shape)
+    registers["OFM_PRECISION"] = registers["OFM_PRECISION"] & ~(1 << 8) | rounding << 14
+    registers["IFM_DEPTH_M1"] = channels - 1
+    registers["IFM_ZERO_POINT"] = 0 if kind == "s16" else int(rng.integers(-20, 20))
+    registers["OFM_ZERO_POINT"] = int(rng.integers(-20, 20))
+    registers["KERNEL_STRIDE"] |= part_kernel << 2
+    registers["ACC_FORMAT"] = int(kind == "s16")
+    registers |= {"ACTIVATION_MIN": -100, "ACTIVATION_MAX": 120}
+    if accelerator.is_u65:
+        registers["PARALLEL_MODE"] = accelerator.cores - 1
+    constants = b""
+    for core in range(min(accelerator.cores, outputs)):
+        loops = weight_loops(
+            weights,
+            accelerator,
+            core,
+            16,
+            part_kernel=part_kernel,
+            depthwise=depthwise,
+            wide_ifm=kind == "s16",
+            dilation=dilation,
+        )
+        for name, data in (
+            ("SCALE", scale_stream(scales[core :: accelerator.cores])),
+            ("WEIGHT", weight_stream(list(loops))),
+        ):
+            suffix = "1" if core else ""
+            registers[f"{name}{suffix}_BASE"] = len(constants)
+            registers[f"{name}{suffix}_LENGTH"] = len(data)
+            constants += data
+    return registers, weights, scales, constants
+
+
+@FEW
+@given(
+    window=window_registers(upscales=(0, 1)),
+    depth=st.integers(1, 20),
+    layouts=st.tuples(LAYOUTS, LAYOUTS),
+    kind=st.sampled_from(["s8", "u8", "s16"]),
+    mode=st.sampled_from([0, 1]),
+    seed=st.integers(0, 99),
+)
+def test_pool(
+    window: dict[str, int], depth: int, layouts: tuple[str, str], kind: str, mode: int, seed: int
+) -> None:
+    registers = dict(window)
+    registers |= feature_map("IFM", (*ifm_size(window), depth), 0, kind, layouts[0])
+    shape = (window["OFM_HEIGHT_M1"] + 1, window["OFM_WIDTH_M1"] + 1, depth)
+    registers |= feature_map("OFM", shape, OFM_AT, kind, layouts[1]) | ofm_shape(shape)
+    registers |= {"IFM_ZERO_POINT": seed - 50, "OFM_ZERO_POINT": 40 - seed}
+    for name in ("TOP", "BOTTOM", "LEFT", "RIGHT"):
+        registers[f"IFM_PAD_{name}"] = min(registers[f"IFM_PAD_{name}"], 1)
+    taps = registers["KERNEL_HEIGHT_M1"] + registers["KERNEL_WIDTH_M1"]
+    if taps == 0 or registers["KERNEL_HEIGHT_M1"] == 0 or registers["KERNEL_WIDTH_M1"] == 0:
+        registers |= {f"IFM_PAD_{name}": 0 for name in ("TOP", "BOTTOM", "LEFT", "RIGHT")}
+    padded = any(registers[f"IFM_PAD_{name}"] for name in ("TOP", "BOTTOM", "LEFT", "RIGHT"))
+    registers["OFM_SCALE"] = 1 if padded else (1 << 30) // (1 + seed) | 31 << 32
+    commands = kernel_commands("POOL", mode, **registers)
+    assume(every_window_has_input(commands))
+    op, before, after = execute(commands, b"", Accelerator.U55_128, seed)
+    assert isinstance(op, Pool)
+    check(op, slow.pool(op, before), before, after)
+
+
+def every_window_has_input(commands: list[tuple[str, int]]) -> bool:
+    """Tell whether no kernel position lies in the padding (dilated taps can miss the input)."""
+    op = decode(assemble(commands), Accelerator.U55_128).operations[0]
+    assert isinstance(op, Pool)
+    window = slow.taps(op, np.zeros(MEMORY, np.uint8))
+    places = [(y, x) for y in range(op.ofm.shape.height) for x in range(op.ofm.shape.width)]
+    return all(any(value is not None for value in window(y, x, 0)) for y, x in places)
+
+
+@FEW
+@given(
+    size=st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 40)),
+    kind=st.sampled_from(["s8", "s16", "s32"]),
+    seed=st.integers(0, 99),
+)
+def test_reduce_sum(size: tuple[int, int, int], kind: str, seed: int) -> None:
+    shape = (size[0], size[1], 1)
+    registers = feature_map("IFM", size, 0, kind, "NHWC")
+    registers |= feature_map("OFM", shape, OFM_AT, "s16", "NHWC") | ofm_shape(shape)
+    registers |= {"IFM_DEPTH_M1": size[2] - 1, "IFM_ZERO_POINT": 7, "OFM_SCALE": 3 | 20 << 32}
+    registers |= {"ACTIVATION_MIN": -0x8000, "ACTIVATION_MAX": 0x7FFF}
+    op, before, after = execute(
+        kernel_commands("POOL", 2, **registers), b"", Accelerator.U55_256, seed
+    )
+    assert isinstance(op, Pool)
+    check(op, slow.pool(op, before), before, after)
+
+
+TYPES = {
+    ElementwiseMode.CLZ: ["s32"],
+    ElementwiseMode.SHR: ["s32"],
+    ElementwiseMode.LRELU: ["s8", "u8", "s16"],
+    ElementwiseMode.ABS: ["s8", "u8", "s16"],
+}
+WITHOUT_SHL = [mode for mode in ElementwiseMode if mode is not ElementwiseMode.SHL]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    mode=st.sampled_from(WITHOUT_SHL),
+    data=st.data(),
+    shape=st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 20)),
+    layouts=st.tuples(LAYOUTS, LAYOUTS, LAYOUTS),
+    broadcast=st.integers(0, 7),
+    is_reversed=st.booleans(),
+    scalar=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_elementwise(
+    mode: ElementwiseMode,
+    data: st.DataObject,
+    shape: tuple[int, int, int],
+    layouts: tuple[str, str, str],
+    broadcast: int,
+    is_reversed: bool,
+    scalar: bool,
+    seed: int,
+) -> None:
+    kind = data.draw(st.sampled_from(TYPES.get(mode, ["s8", "u8", "s16", "s32"])))
+    registers = feature_map("IFM", shape, 0, kind, layouts[0])
+    registers |= feature_map("OFM", shape, OFM_AT, "s32" if kind == "s32" else kind, layouts[2])
+    registers |= ofm_shape(shape)
+    scales, scale_mode = elementwise_scales(mode, kind, data)
+    registers |= scales
+    registers["IFM_PRECISION"] |= scale_mode << 8
+    zero_point = 0 if kind == "s32" else seed - 50
+    registers |= {"IFM_ZERO_POINT": zero_point, "OFM_ZERO_POINT": -zero_point}
+    registers |= {"ACTIVATION_MIN": -0x8000, "ACTIVATION_MAX": 0x7FFF}
+    if not mode.is_unary:
+        shifting = mode is ElementwiseMode.SHR
+        use_scalar = scalar or shifting
+        sizes = [1 if broadcast >> axis & 1 else size for axis, size in enumerate(shape)]
+        second = feature_map("IFM2", (sizes[0], sizes[1], sizes[2]), IFM2_AT, kind, layouts[1])
+        defaults = {"IFM2_HEIGHT0_M1": 63, "IFM2_HEIGHT1_M1": 63, "IFM2_WIDTH0_M1": 63}
+        registers |= {**defaults, "IFM2_REGION": 1, **second, "IFM2_ZERO_POINT": zero_point // 2}
+        flags = broadcast | (is_reversed and not shifting) << 6 | use_scalar << 7
+        value = seed % 32 if shifting or kind == "u8" else seed - 50
+        registers |= {"IFM2_BROADCAST": flags, "IFM2_SCALAR": value}
+        registers["IFM2_ZERO_POINT"] = 0 if shifting else registers["IFM2_ZERO_POINT"]
+    commands = kernel_commands("ELEMENTWISE", mode.value, **registers)
+    op, before, after = execute(commands, b"", Accelerator.U55_128, seed)
+    assert isinstance(op, Elementwise)
+    check(op, slow.elementwise(op, before), before, after)
+
+
+def elementwise_scales(mode: ElementwiseMode, kind: str, data: st.DataObject) -> dict[str, int]:
+    """Draw scales that keep results within their type."""
+    if kind == "s32":
+        shift = {ElementwiseMode.MUL: 33}.get(mode, 2)
+        return {"OFM_SCALE": 1 << 30 | shift << 32, "OPA_SCALE": 1, "OPB_SCALE": 1}, 0
+    multiplier = data.draw(st.integers(1 << 30, (1 << 31) - 1))
+    scale_mode = data.draw(st.integers(0, 2))
+    shift = data.draw(st.integers(31, 40))
+    registers = {"OFM_SCALE": multiplier | shift << 32}
+    if mode not in (ElementwiseMode.ADD, ElementwiseMode.SUB):
+        return registers, 0
+    wide = scale_mode != 0
+    operand = data.draw(st.integers(1, (1 << 31) - 1 if wide else (1 << 15) - 1))
+    registers |= {"OPA_SCALE": operand | (15 << 32 if wide else 0), "OPB_SCALE": operand // 2}
+    return registers, scale_mode
+
+
+@pytest.mark.parametrize(("value", "amount"), [(5, 3), (-5, 3), (1, 30), (-1, 31), (0, 31)])
+def test_shift_left(value: int, amount: int) -> None:
+    shape = (1, 1, 4)
+    registers = feature_map("IFM", shape, 0, "s32", "NHWC")
+    registers |= feature_map("OFM", shape, OFM_AT, "s32", "NHWC") | ofm_shape(shape)
+    registers |= {"IFM2_PRECISION": PRECISIONS["s32"], "IFM2_ZERO_POINT": 0}
+    registers |= {"IFM2_BROADCAST": 0x80, "IFM2_SCALAR": amount}
+    memory = np.zeros(MEMORY, np.uint8)
+    memory[:16].view("<i4")[:] = value
+    stream = decode(assemble(kernel_commands("ELEMENTWISE", 9, **registers)), Accelerator.U55_64)
+    run(stream, {1: Region(memory)})
+    assert memory[OFM_AT : OFM_AT + 16].view("<i4").tolist() == [value << amount] * 4
+
+
+def test_upscale_registers_are_read() -> None:
+    """The three upscale modes give three different results on the same input."""
+    results = []
+    for mode in Upscale:
+        window = {
+            "KERNEL_HEIGHT_M1": 1,
+            "KERNEL_WIDTH_M1": 1,
+            "KERNEL_STRIDE": 0,
+            "IFM_UPSCALE": mode.value,
+            "OFM_HEIGHT_M1": 2,
+            "OFM_WIDTH_M1": 2,
+        }
+        case = conv_case(window, (4, 4), ("NHWC", "NHWC"), "s8", 0, Accelerator.U55_128, 5)
+        commands = kernel_commands("CONV", **case[0])
+        op, _, after = execute(commands, case[3], Accelerator.U55_128, 5)
+        results.append(tuple(slow.stored(op.ofm, after).values()))
+    assert len(set(results)) == 3

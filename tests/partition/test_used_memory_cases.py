@@ -1,0 +1,269 @@
+"""Memory of small programs, worked out by hand, and equality with TVM's pass on many others."""
+
+from __future__ import annotations
+
+import pytest
+import tvm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import relay
+
+from tests.partition.networks import partition, two_functions
+from tests.partition.test_used_memory_upstream import (
+    annotated_by_tvm,
+    annotations,
+    module,
+    pool,
+    primitive,
+)
+from tvm_ethosu.partition import analyze_used_memory, annotate_used_memory
+from tvm_ethosu.partition.liveness import Role
+from tvm_ethosu.partition.memory_report import UsedMemoryReport
+from tvm_ethosu.partition.relay.prepare import prepare
+from tvm_ethosu.scheduler.errors import UserError
+
+SHAPE = (1, 2, 2, 4)  # 16 bytes of int8
+
+
+def _x() -> relay.Var:
+    return relay.var("x", shape=SHAPE, dtype="int8")
+
+
+def _unary() -> relay.Function:
+    return primitive(SHAPE, compute=relay.nn.relu)
+
+
+def _add() -> relay.Function:
+    return primitive(SHAPE, SHAPE, compute=relay.add)
+
+
+def _bytes(report: UsedMemoryReport) -> list[tuple[int, int, int]]:
+    return [(call.before_bytes, call.during_bytes, call.after_bytes) for call in report.calls]
+
+
+def test_linear_chain() -> None:
+    x = _x()
+    report = analyze_used_memory(module([x], _unary()(_unary()(_unary()(x)))))
+    assert _bytes(report) == [(16, 32, 16), (16, 32, 16), (16, 32, 16)]
+    assert report.io_used_memory_bytes == 16 + 16
+
+
+def test_residual_keeps_its_input_until_it_is_added() -> None:
+    x = _x()
+    a = _unary()(x)
+    b = _unary()(a)
+    report = analyze_used_memory(module([x], _add()(a, b)))
+    assert _bytes(report) == [(16, 32, 16), (16, 32, 32), (32, 48, 16)]
+    assert report.peak_index == 2
+    kept = next(t for t in report.calls[1].live if t.producer == "fused_relu" and t.size_bytes)
+    assert kept.role is Role.INNER
+
+
+def test_two_branches_and_their_concatenation() -> None:
+    x = _x()
+    concat = primitive(SHAPE, SHAPE, compute=lambda a, b: relay.concatenate([a, b], axis=3))
+    report = analyze_used_memory(module([x], concat(_unary()(x), _unary()(x))))
+    assert _bytes(report) == [(16, 32, 32), (32, 48, 32), (32, 64, 32)]
+
+
+def test_three_towers_of_different_types() -> None:
+    params = [
+        relay.var(name, shape=SHAPE, dtype=dtype)
+        for name, dtype in (("a", "int8"), ("b", "int16"), ("c", "int32"))
+    ]
+    towers = [
+        primitive(SHAPE, compute=relay.nn.relu, dtype=str(p.type_annotation.dtype))(p)
+        for p in params
+    ]
+    report = analyze_used_memory(module(params, relay.Tuple(towers)))
+    # Inputs of 16, 32 and 64 bytes; each tower frees its input and makes as much again.
+    during = [112 + 16, 112 + 32, 112 + 64]
+    assert [call.during_bytes for call in report.calls] == during
+    assert report.io_used_memory_bytes == 2 * (16 + 32 + 64)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size_bytes"),
+    [("int8", 16), ("int16", 32), ("int32", 64), ("float32", 64), ("bool", 16)],
+)
+def test_element_types(dtype: str, size_bytes: int) -> None:
+    x = relay.var("x", shape=SHAPE, dtype=dtype)
+    copy = primitive(SHAPE, compute=relay.copy, dtype=dtype)
+    report = analyze_used_memory(module([x], copy(x)))
+    assert _bytes(report) == [(size_bytes, 2 * size_bytes, size_bytes)]
+
+
+def test_fields_of_a_tuple_count_once_in_the_report_and_again_in_tvms_number() -> None:
+    x = _x()
+    split = primitive(SHAPE, compute=lambda p: relay.split(p, 2, axis=3).astuple())
+    pair = split(x)
+    halves = [relay.TupleGetItem(pair, i) for i in (0, 1)]
+    small = (1, 2, 2, 2)
+    add = primitive(small, small, compute=relay.add)
+    report = analyze_used_memory(module([x], add(*halves)))
+    assert _bytes(report) == [(16, 32, 16), (16, 24, 8)]
+    assert [call.used_memory_bytes for call in report.calls] == [32, 24]
+
+
+def test_a_late_used_field_of_a_split_stays_alive() -> None:
+    x = _x()
+    split = primitive(SHAPE, compute=lambda p: relay.split(p, 2, axis=3).astuple())
+    pair = split(x)
+    small = (1, 2, 2, 2)
+    relu = primitive(small, compute=relay.nn.relu)
+    add = primitive(small, small, compute=relay.add)
+    first = relu(relu(relay.TupleGetItem(pair, 0)))
+    report = analyze_used_memory(module([x], add(first, relay.TupleGetItem(pair, 1))))
+    # split: 16 + 16; relu: half, half and its result; relu: the same; add: two halves, result.
+    assert [call.during_bytes for call in report.calls] == [32, 24, 24, 24]
+
+
+def test_the_same_function_at_two_sites_has_two_numbers() -> None:
+    x = _x()
+    f = _unary()
+    a = f(x)
+    report = analyze_used_memory(module([x], _add()(a, f(a))))
+    assert [call.during_bytes for call in report.calls] == [32, 32, 48]
+    assert report.used_memory()["fused_relu"] == (32, 32)
+
+
+def test_an_input_returned_directly_lives_all_the_time() -> None:
+    x = _x()
+    report = analyze_used_memory(module([x], relay.Tuple([x, _unary()(_unary()(x))])))
+    assert _bytes(report) == [(16, 32, 32), (32, 48, 32)]
+    (kept,) = [t for t in report.calls[1].live if t.producer == "network input"]
+    assert kept.last_consumer == "network output"
+
+
+def test_an_unused_result_takes_memory_only_while_it_is_made() -> None:
+    x, unused, out = _x(), relay.var("unused"), relay.var("out")
+    body = relay.Let(unused, _unary()(x), relay.Let(out, _unary()(x), out))
+    report = analyze_used_memory(module([x], body))
+    assert _bytes(report) == [(16, 32, 16), (16, 32, 16)]
+
+
+def test_constants_are_not_memory() -> None:
+    x = _x()
+    weights = relay.const(bytearray_like())
+    report = analyze_used_memory(module([x], _add()(x, weights)))
+    assert _bytes(report) == [(16, 32, 16)]
+    assert report.calls[0].used_memory_bytes == 48
+    assert all(tensor.role is not Role.CONSTANT for tensor in report.calls[0].live)
+
+
+def bytearray_like() -> object:
+    import numpy as np
+
+    return np.ones(SHAPE, np.int8)
+
+
+def test_a_reshape_is_another_name_for_its_input() -> None:
+    x = _x()
+    reshape = relay.Function(
+        [p := relay.var("p", shape=SHAPE, dtype="int8")], relay.reshape(p, (1, 16))
+    )
+    reshape = reshape.with_attr({"Primitive": 1, "relay.reshape_only": 1})
+    flat = primitive((1, 16), compute=relay.nn.relu)
+    report = analyze_used_memory(module([x], flat(reshape(_unary()(x)))))
+    assert [call.during_bytes for call in report.calls] == [32, 32]
+
+
+def test_a_tensor_across_an_npu_function_is_seen_with_its_owner() -> None:
+    report = analyze_used_memory(partition(two_functions()), target="c")
+    npu = [call for call in report.calls if call.is_npu]
+    assert [call.function for call in npu] == [
+        "tvmgen_default_ethos_u_main_0",
+        "tvmgen_default_ethos_u_main_1",
+    ]
+    first = {(t.shape, t.producer) for t in npu[0].live}
+    assert ((1, 8, 8, 16), "network input") in first
+    assert ((1, 8, 8, 32), "tvmgen_default_ethos_u_main_0") in first
+    assert [t.name for t in npu[0].idle_io] != []
+
+
+def test_control_flow_is_refused_by_name() -> None:
+    x, flag = _x(), relay.var("flag", shape=(), dtype="bool")
+    body = relay.If(flag, relay.nn.relu(x), relay.abs(x))
+    with pytest.raises(UserError, match="control flow .* If"):
+        analyze_used_memory(module([x, flag], body))
+
+
+def test_recursion_is_refused_by_name() -> None:
+    x = _x()
+    loop = relay.GlobalVar("loop")
+    mod = tvm.IRModule({loop: relay.Function([x], loop(x), relay.TensorType(SHAPE, "int8"))})
+    y = _x()
+    mod["main"] = relay.Function([y], loop(y))
+    with pytest.raises(UserError, match="@loop"):
+        analyze_used_memory(mod)
+
+
+def test_a_module_is_analysed_at_any_stage_with_the_same_numbers() -> None:
+    x = _x()
+    raw = module([x], relay.add(relay.nn.max_pool2d(x, (1, 1), layout="NHWC"), x))
+    fused = relay.transform.FuseOps(2)(raw)
+    anf = relay.transform.InferType()(relay.transform.ToANormalForm()(fused))
+    numbers = [analyze_used_memory(mod).used_memory() for mod in (raw, fused, anf)]
+    assert numbers[0] == numbers[1] == numbers[2]
+    assert "ToANormalForm" not in analyze_used_memory(anf).prepared_by
+    assert "ToANormalForm" in analyze_used_memory(fused).prepared_by
+
+
+@st.composite
+def _programs(draw: st.DrawFn) -> tvm.IRModule:
+    """Random DAGs of primitive functions: several types, tuples, shared functions, dead values."""
+    dtypes = draw(st.lists(st.sampled_from(["int8", "int16", "float32"]), min_size=1, max_size=2))
+    params = [relay.var(f"x{i}", shape=SHAPE, dtype=dtype) for i, dtype in enumerate(dtypes)]
+    values = list(zip(params, dtypes, strict=True))
+    unary = {d: primitive(SHAPE, compute=relay.nn.relu, dtype=d) for d in dtypes}
+    for _ in range(draw(st.integers(1, 9))):
+        value, dtype = values[draw(st.integers(0, len(values) - 1))]
+        kind = draw(st.sampled_from(["shared", "own", "add", "cast", "pair"]))
+        if kind == "shared":
+            made, of = unary[dtype](value), dtype
+        elif kind == "own":
+            made, of = primitive(SHAPE, compute=pool(1), dtype=dtype)(value), dtype
+        elif kind == "cast":
+            of = draw(st.sampled_from(dtypes))
+            function = primitive(SHAPE, compute=lambda p, of=of: relay.cast(p, of), dtype=dtype)
+            made = function(value)
+        elif kind == "pair":
+            split = primitive(
+                SHAPE, compute=lambda p: relay.split(p, 1, axis=3).astuple(), dtype=dtype
+            )
+            made, of = relay.TupleGetItem(split(value), 0), dtype
+        else:
+            other = [v for v, d in values if d == dtype]
+            second = other[draw(st.integers(0, len(other) - 1))]
+            add = primitive(SHAPE, SHAPE, compute=relay.add, dtype=dtype)
+            made, of = add(value, second), dtype
+        values.append((made, of))
+    count = draw(st.integers(1, min(3, len(values))))
+    results = [value for value, _ in values[-count:]]
+    return module(params, relay.Tuple(results) if count > 1 else results[0])
+
+
+@given(_programs())
+@settings(derandomize=True, deadline=None, max_examples=500)
+def test_random_programs_have_the_numbers_of_tvms_pass(mod: tvm.IRModule) -> None:
+    assert annotations(annotate_used_memory(mod)) == annotations(annotated_by_tvm(mod))
+
+
+def _annotated_by_tvm_like_aot(mod: tvm.IRModule, params: object) -> tvm.IRModule:
+    """TVM's pass on the module that the AOT executor would give it."""
+    prepared = prepare(mod, tvm.target.Target("llvm"), params).mod
+    annotate = tvm.get_global_func("relay._transform.AnnotateUsedMemory")()
+    return annotate(prepared)
+
+
+@pytest.mark.parametrize("name", ["resnet-18", "resnet-50", "mobilenet"])
+def test_relay_testing_networks_have_the_numbers_of_tvms_pass(name: str) -> None:
+    from tvm.relay import testing
+
+    if name == "mobilenet":
+        mod, params = testing.mobilenet.get_workload()
+    else:
+        mod, params = testing.resnet.get_workload(num_layers=int(name.split("-")[1]))
+    ours = annotations(annotate_used_memory(mod, params))
+    assert ours == annotations(_annotated_by_tvm_like_aot(mod, params))
+    assert len(ours[0]) > 20
