@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -131,10 +132,25 @@ def _feature_map(operand: Operand, placement: Placement) -> Any:
     return feature_map
 
 
-def _unscaled(operand: Operand) -> Operand:
-    """Return the operand with scale 1: the scale stream holds the real factors."""
-    quant = type(operand.quant)(1.0, operand.quant.zero_point)
+def _with_scale(operand: Operand, scale: float) -> Operand:
+    quant = type(operand.quant)(scale, operand.quant.zero_point)
     return Operand(operand.tensor, operand.shape, operand.dtype, quant)
+
+
+def _scale_unit(op: NpuOp) -> float | None:
+    """Return the power of two by which an operator's scales are divided; None where none matter.
+
+    Only the ratios of scales matter, and Vela turns limits into reals of float32, which very large
+    scales would overflow.
+    """
+    if not isinstance(op, Add | Requantize):
+        return None
+    return math.ldexp(1.0, math.frexp(op.ofm.quant.scale)[1])
+
+
+def _scaled(operand: Operand, unit: float | None) -> Operand:
+    """Return the operand in units of scale; with scale 1 where a scale stream has the factors."""
+    return _with_scale(operand, 1.0 if unit is None else operand.quant.scale / unit)
 
 
 def _kernel(kernel: Kernel) -> Any:
@@ -175,7 +191,11 @@ def _bare_operation(op: NpuOp) -> tuple[Any, Kernel, Padding]:
                 PoolKind.MAX: api.NpuPoolingOp.MAX,
                 PoolKind.AVERAGE: api.NpuPoolingOp.AVERAGE,
             }
-            return api.NpuPoolingOperation(kinds[op.kind]), op.kernel, op.padding
+            operation = api.NpuPoolingOperation(kinds[op.kind])
+            if op.kind is PoolKind.AVERAGE and not op.padding.any:
+                # Vela's factor for 1/n is rounded up, which is right for a single rounding only.
+                operation.rounding_mode = api.NpuRoundingMode.NATURAL
+            return operation, op.kernel, op.padding
         case Requantize():
             operation = api.NpuPoolingOperation(api.NpuPoolingOp.AVERAGE)
             operation.fused_quantize = True
@@ -187,12 +207,12 @@ def _bare_operation(op: NpuOp) -> tuple[Any, Kernel, Padding]:
 def make_operation(op: NpuOp, placements: Mapping[str, Placement]) -> Operation:
     """Return Vela's form of an operator whose tensors lie at ``placements``."""
     operation, kernel, padding = _bare_operation(op)
-    scaled = isinstance(op, Add | Requantize)
-    ifm, ofm = (op.ifm, op.ofm) if scaled else (_unscaled(op.ifm), _unscaled(op.ofm))
+    unit = _scale_unit(op)
+    ifm, ofm = _scaled(op.ifm, unit), _scaled(op.ofm, unit)
     operation.ifm = _feature_map(ifm, placements[ifm.tensor])
     operation.ofm = _feature_map(ofm, placements[ofm.tensor])
     if isinstance(op, Add):
-        operation.ifm2 = _feature_map(op.ifm2, placements[op.ifm2.tensor])
+        operation.ifm2 = _feature_map(_scaled(op.ifm2, unit), placements[op.ifm2.tensor])
     operation.kernel = _kernel(kernel)
     operation.padding = _padding(padding)
     operation.activation = _activation(op.clamp, ofm)

@@ -99,6 +99,7 @@ class NpuOperator:
     """An NPU call: its stream, and tensor indices for regions 0..2, inputs and outputs."""
 
     accelerator: Accelerator
+    payload: bytes = field(repr=False)
     stream: Stream
     regions: tuple[int, ...]
     inputs: tuple[int, ...]
@@ -123,6 +124,11 @@ class Network:
     operators: tuple[NpuOperator | CpuOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+
+    @property
+    def payloads(self) -> tuple[bytes, ...]:
+        """Return the driver payloads of the NPU calls."""
+        return tuple(op.payload for op in self.operators if isinstance(op, NpuOperator))
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -362,7 +368,7 @@ def _operator(
     accelerator = payload_accelerator(payload)
     stream = decode(payload_words(payload), accelerator)
     regions, maps = inputs[1:_REGION_INPUTS], inputs[_REGION_INPUTS:]
-    return NpuOperator(accelerator, stream, regions, maps, outputs)
+    return NpuOperator(accelerator, payload, stream, regions, maps, outputs)
 
 
 @lru_cache(maxsize=64)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tvm_ethosu.partition.lower import elementwise_shape, exact_add_quants, to_shape
 from tvm_ethosu.partition.params import (
     AddParams,
     ConvParams,
@@ -307,6 +308,15 @@ def add_scales_fit(params: OpParams) -> Rejection | None:
     in_range = _ratio_fits(smaller, 2 * larger) and _ratio_fits(2 * larger, scales[2] * 2**20)
     if not in_range or smaller / larger < 2.0**-30:
         return Rejection("scales", value, "factors from 2**-30 to 2**31 between them")
+    if exact_add_quants(params) is None:
+        return Rejection("scales", value, "scales for which its rounding is certain")
+    return None
+
+
+def elementwise_extents_fit(params: OpParams) -> Rejection | None:
+    """The elements can be seen as three dimensions of at most 65536."""
+    if elementwise_shape(to_shape(params.ofm.dims)) is None:
+        return Rejection("output shape", _dims(params.ofm.dims), "fewer elements in a row")
     return None
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tvm_ethosu.partition.add_scales import Values, exact_smaller_scale
 from tvm_ethosu.partition.params import (
     AddParams,
     ConvParams,
@@ -16,6 +17,7 @@ from tvm_ethosu.partition.params import (
     TensorType,
 )
 from tvm_ethosu.partition.quantize import accumulator_factor, quantize_multiplier
+from tvm_ethosu.scheduler.arch import MAX_DIM
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import (
     Add,
@@ -48,9 +50,17 @@ def to_shape(dims: Sequence[int]) -> Shape:
     return Shape(*padded)
 
 
-def fold_batch(shape: Shape) -> Shape:
-    """Return the same elements with the batch folded into the rows (for element-wise work)."""
-    return Shape(1, shape.n * shape.h, shape.w, shape.c)
+def elementwise_shape(shape: Shape) -> Shape | None:
+    """Return the same elements without a batch, for work that may see them in any shape.
+
+    None if two neighbouring dimensions can't be joined without becoming too large.
+    """
+    candidates = (
+        Shape(1, shape.n * shape.h, shape.w, shape.c),
+        Shape(1, shape.n, shape.h * shape.w, shape.c),
+        Shape(1, shape.n, shape.h, shape.w * shape.c),
+    )
+    return next((s for s in candidates if max(s.h, s.w, s.c) <= MAX_DIM), None)
 
 
 def _operand(tensor: str, of: TensorType, quant: Quant, shape: Shape | None = None) -> Operand:
@@ -132,12 +142,33 @@ def lower_pool(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lo
     return Lowered(op)
 
 
+def exact_add_quants(params: AddParams) -> tuple[Quant, Quant] | None:
+    """Return the inputs' quantisation with scales for which the NPU adds as TFLite does."""
+    quants = (params.ifm_quant, params.ifm2_quant)
+    small, large = sorted((0, 1), key=lambda index: quants[index].scale)
+    dtype = DType(params.ifm.dtype)
+
+    def values(quant: Quant, low: int, high: int) -> Values:
+        return Values(quant.scale, low - quant.zero_point, high - quant.zero_point)
+
+    inputs = [values(quant, dtype.minimum, dtype.maximum) for quant in quants]
+    ofm = values(params.ofm_quant, params.clamp.minimum, params.clamp.maximum)
+    scale = exact_smaller_scale(inputs[small], inputs[large], ofm)
+    if scale is None:
+        return None
+    moved = Quant(scale, quants[small].zero_point)
+    return (moved, quants[1]) if small == 0 else (quants[0], moved)
+
+
 def lower_add(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lowered:
     """Return an addition whose first operand has the output's shape."""
     assert isinstance(params, AddParams)
     ofm_operand = _operand(ofm, params.ofm, params.ofm_quant)
-    first = _operand(ifms[0], params.ifm, params.ifm_quant)
-    second = _operand(ifms[1], params.ifm2, params.ifm2_quant)
+    quants = exact_add_quants(params)
+    if quants is None:
+        raise InternalError(f"{params.origin}: the scales passed the constraints wrongly")
+    first = _operand(ifms[0], params.ifm, quants[0])
+    second = _operand(ifms[1], params.ifm2, quants[1])
     if first.shape != ofm_operand.shape:
         first, second = second, first
     return Lowered(Add(name, first, ofm_operand, params.clamp, second, origin=params.origin))
@@ -146,7 +177,7 @@ def lower_add(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Low
 def lower_requantize(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lowered:
     """Return an element-wise change of quantisation."""
     assert isinstance(params, RequantizeParams)
-    shape = fold_batch(to_shape(params.ofm.dims))
+    shape = elementwise_shape(to_shape(params.ofm.dims))
     op = Requantize(
         name,
         _operand(ifms[0], params.ifm, params.ifm_quant, shape),

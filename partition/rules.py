@@ -152,7 +152,7 @@ RULES: tuple[Rule, ...] = (
         ("qnn.requantize",),
         patterns.requantize,
         parse.parse_requantize,
-        (*_TENSORS, c.requantize_scales_fit),
+        (*_TENSORS, c.elementwise_extents_fit, c.requantize_scales_fit),
         lower_requantize,
         "1x1 average pooling with a scale",
     ),

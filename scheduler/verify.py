@@ -1,6 +1,8 @@
 """The invariants of an NPU graph, checked where it passes from one package to the next.
 
 - Every operand names a tensor of the graph, with the tensor's type and number of elements.
+- Every extent of an operand is one that the NPU's registers can hold.
+- Windows read all of the padding and leave no more of the input unread than a stride allows.
 - A tensor is written once, before it is read; inputs and constants are never written.
 - Every output is written by an operator.
 - Weights are OHWI and agree with kernel, IFM and OFM; there is one bias and rescale per channel.
@@ -11,9 +13,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvm_ethosu.scheduler.arch import BIAS_BITS, MAX_RESCALE_SHIFT, MAX_WEIGHT, MIN_WEIGHT
+from tvm_ethosu.scheduler.arch import (
+    BIAS_BITS,
+    MAX_DIM,
+    MAX_RESCALE_SHIFT,
+    MAX_WEIGHT,
+    MIN_WEIGHT,
+)
 from tvm_ethosu.scheduler.errors import InternalError
-from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, NpuGraph, NpuOp, Operand
+from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, NpuGraph, NpuOp, Operand, Pool
 
 
 def _require(condition: bool, graph: NpuGraph, where: str, what: str) -> None:
@@ -29,6 +37,18 @@ def _verify_operand(graph: NpuGraph, op: NpuOp, operand: Operand) -> None:
     same_size = tensor.shape.elements == operand.shape.elements
     _require(same_size, graph, op.name, f"{operand} does not cover {tensor.shape}")
     _require(operand.shape.n == 1, graph, op.name, f"batch of {operand} is not 1")
+    extents = (operand.shape.h, operand.shape.w, operand.shape.c)
+    in_range = all(1 <= extent <= MAX_DIM for extent in extents)
+    _require(in_range, graph, op.name, f"an extent of {operand} is not 1 to {MAX_DIM}")
+
+
+def _verify_windows(graph: NpuGraph, op: Conv2D | DepthwiseConv2D | Pool) -> None:
+    kernel, padding, ifm, ofm = op.kernel, op.padding, op.ifm.shape, op.ofm.shape
+    rows = (ofm.h - 1) * kernel.stride_h + kernel.dilated_h - padding.top - padding.bottom
+    columns = (ofm.w - 1) * kernel.stride_w + kernel.dilated_w - padding.left - padding.right
+    for needed, extent, after in ((rows, ifm.h, padding.bottom), (columns, ifm.w, padding.right)):
+        reads_padding = needed == extent if after else needed <= extent
+        _require(reads_padding, graph, op.name, f"windows read {needed} of {extent} and {after}")
 
 
 def _verify_weights(graph: NpuGraph, op: Conv2D | DepthwiseConv2D) -> None:
@@ -67,6 +87,8 @@ def verify_graph(graph: NpuGraph) -> NpuGraph:
         written.add(op.ofm.tensor)
         if isinstance(op, Conv2D | DepthwiseConv2D):
             _verify_weights(graph, op)
+        if isinstance(op, Conv2D | DepthwiseConv2D | Pool):
+            _verify_windows(graph, op)
     computed = {op.ofm.tensor for op in graph.ops}
     for name in graph.outputs:
         _require(name in computed, graph, name, "an output that no operator writes")

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -35,18 +35,42 @@ def _copy_of_the_tree(directory: Path) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, directory / name)
     for name in FOLDERS:
-        ignored = shutil.ignore_patterns("__pycache__")
+        ignored = shutil.ignore_patterns("__pycache__", ".*")
         shutil.copytree(REPOSITORY / name, directory / name, ignore=ignored)
     return directory
 
 
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A wheel, and the files that it was made from by their names in it."""
+
+    wheel: zipfile.ZipFile
+    sources: frozenset[str]
+
+    @property
+    def content(self) -> set[str]:
+        return {name for name in self.wheel.namelist() if ".dist-info/" not in name}
+
+    def metadata(self, name: str) -> str:
+        (found,) = (path for path in self.wheel.namelist() if path.endswith(f".dist-info/{name}"))
+        return self.wheel.read(found).decode()
+
+
+def _shipped_files(source: Path) -> frozenset[str]:
+    """Return the names in a wheel of all files; those of ``_root`` become the parent package."""
+    files = (path for folder in FOLDERS for path in (source / folder).rglob("*") if path.is_file())
+    names = (path.relative_to(source).as_posix() for path in files)
+    return frozenset(f"tvm_ethosu/{name}".replace("backend/_root/", "") for name in names)
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """Return the wheel of the working tree.
 
     pip makes it with the setuptools of this environment, or else fetches one that is new enough.
     """
     source = _copy_of_the_tree(tmp_path_factory.mktemp("source"))
+    sources = _shipped_files(source)
     target = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--disable-pip-version-check"]
     if _setuptools_is_new_enough():
@@ -57,54 +81,32 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
         pytest.skip(f"setuptools {NEEDED_SETUPTOOLS} is not installed, nor is an index reachable")
     assert done.returncode == 0, done.stderr
     (path,) = target.glob("*.whl")
-    return zipfile.ZipFile(path)
+    return Built(zipfile.ZipFile(path), sources)
 
 
-def _shipped_files(folder: str) -> Iterator[Path]:
-    """Yield the files of a top-level folder; those of ``_root`` become the parent package."""
-    for path in (REPOSITORY / folder).rglob("*"):
-        hidden = any(part.startswith((".", "__pycache__", "_root")) for part in path.parts)
-        if path.is_file() and not hidden:
-            yield path.relative_to(REPOSITORY)
+def test_the_wheel_holds_every_file_of_the_tree_and_nothing_else(built: Built) -> None:
+    assert built.content == built.sources
+    for kind in ("/__init__.py", "/py.typed", ".c.in", "/driver.h"):
+        assert any(name.endswith(kind) for name in built.content), kind
 
 
-def _metadata(wheel: zipfile.ZipFile, name: str) -> str:
-    (found,) = (path for path in wheel.namelist() if path.endswith(f".dist-info/{name}"))
-    return wheel.read(found).decode()
+def test_every_folder_of_sources_is_a_package(built: Built) -> None:
+    folders = {name.rpartition("/")[0] for name in built.sources if name.endswith(".py")}
+    assert not [folder for folder in folders if f"{folder}/__init__.py" not in built.content]
 
 
-def test_the_wheel_holds_every_file_of_the_tree_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    expected = {f"tvm_ethosu/{path}" for folder in FOLDERS for path in _shipped_files(folder)}
-    expected |= {"tvm_ethosu/__init__.py", "tvm_ethosu/py.typed"}
-    actual = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert actual == expected
-    assert any(name.endswith(".c.in") for name in actual)
-    assert any(name.endswith("/driver.h") for name in actual)
-
-
-def test_the_wheel_puts_one_name_at_the_top(wheel: zipfile.ZipFile) -> None:
-    tops = {name.split("/")[0] for name in wheel.namelist()}
+def test_the_wheel_puts_one_name_at_the_top(built: Built) -> None:
+    tops = {name.split("/")[0] for name in built.wheel.namelist()}
     assert tops == {"tvm_ethosu", f"tvm_ethosu-{tvm_ethosu.__version__}.dist-info"}
 
 
-def test_the_wheel_states_licence_version_and_command(wheel: zipfile.ZipFile) -> None:
-    metadata = _metadata(wheel, "METADATA")
+def test_the_wheel_states_licence_version_and_command(built: Built) -> None:
+    metadata = built.metadata("METADATA")
     assert f"\nVersion: {tvm_ethosu.__version__}\n" in metadata
     assert "\nLicense-Expression: Apache-2.0\n" in metadata
     assert "\nLicense-File: LICENSE\n" in metadata
     command = r"\[console_scripts\]\ntvm-ethosu = tvm_ethosu\.backend\.cli:entry"
-    assert re.search(command, _metadata(wheel, "entry_points.txt"))
-
-
-def test_every_package_is_listed_for_setuptools(wheel: zipfile.ZipFile) -> None:
-    folders = {path.parent for folder in FOLDERS for path in _shipped_files(folder)}
-    packages = {folder for folder in folders if (REPOSITORY / folder / "__init__.py").exists()}
-    with_sources = {
-        path.parent for f in FOLDERS for path in _shipped_files(f) if path.suffix == ".py"
-    }
-    assert packages == with_sources, "a folder of sources has no __init__.py"
-    for package in packages:
-        assert f"tvm_ethosu/{package}/__init__.py" in wheel.namelist()
+    assert re.search(command, built.metadata("entry_points.txt"))
 
 
 def test_the_installed_command_leads_to_a_function() -> None:

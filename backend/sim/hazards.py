@@ -83,10 +83,8 @@ class HazardChecker:
             for transfer in self._transfers:
                 self._check_kernel_and_dma(op, transfer, first=transfer, second=op)
             check_in_place(op)
-            between = 0
-            for earlier in reversed(self._kernels):
-                self._check_kernels(earlier, op, between)
-                between += block_count(earlier)
+            if self._kernels:
+                self._check_kernels(self._kernels[-1], op)
             self._kernels = _newest([*self._kernels, op], _MAX_KERNELS)
 
     def _check_kernel_and_dma(
@@ -101,8 +99,8 @@ class HazardChecker:
                 wait = "KERNEL_WAIT" if first is kernel else "DMA_WAIT"
                 raise _error(second, first, (mine, other), found, f"no {wait} orders them")
 
-    def _check_kernels(self, first: BlockOperation, second: BlockOperation, between: int) -> None:
-        if second.blockdep <= between:
+    def _check_kernels(self, first: BlockOperation, second: BlockOperation) -> None:
+        if second.blockdep == 0:
             return
         written = Access("OFM", first.ofm.region, boxes(first.ofm))
         for read in _constants(second):
@@ -112,20 +110,20 @@ class HazardChecker:
         if self._loses_lut(first, second):
             text = "accumulators overwrite the LUT the previous operation still uses"
             raise HazardError(f"{text}: {_name(first)}; it needs BLOCKDEP 0")
-        self._check_blocks(first, second, between)
+        self._check_blocks(first, second)
 
-    def _check_blocks(self, first: BlockOperation, second: BlockOperation, between: int) -> None:
+    def _check_blocks(self, first: BlockOperation, second: BlockOperation) -> None:
         """Compare the blocks of two operations that BLOCKDEP lets run at the same time.
 
         Job f of the second may start while block j from the end of the first is unfinished if
-        ``f + between + j`` is below BLOCKDEP; ``between`` blocks belong to operations in between.
+        ``f + j`` is below BLOCKDEP.
         """
         for name, region in _inputs(second):
             if region != first.ofm.region:
                 continue
-            for job in range(second.blockdep - between):
+            for job in range(second.blockdep):
                 read = _job_boxes(second, name, job)
-                for back in range(second.blockdep - between - job):
+                for back in range(second.blockdep - job):
                     index = block_count(first) - 1 - back
                     if index < 0 or not read:
                         break
@@ -133,7 +131,7 @@ class HazardChecker:
                     found = common_bytes(written, read)
                     if found is not None:
                         pair = Access("OFM", region, written), Access(name, region, read)
-                        text = f"BLOCKDEP {second.blockdep} lets them overlap (limit {job + between + back})"
+                        text = f"BLOCKDEP {second.blockdep} lets them overlap (limit {job + back})"
                         raise _error(second, first, pair, found, text)
 
     def _loses_lut(self, first: BlockOperation, second: BlockOperation) -> bool:

@@ -9,7 +9,13 @@ import numpy as np
 from tvm_ethosu.backend.sim.activation import interpolated_lut, sigmoid, tanh
 from tvm_ethosu.backend.sim.context import Context
 from tvm_ethosu.backend.sim.memory import SHRAM_REGION, Array
-from tvm_ethosu.backend.sim.operations import BlockOperation, ElementType, Function
+from tvm_ethosu.backend.sim.operations import (
+    BlockOperation,
+    ElementType,
+    Elementwise,
+    ElementwiseMode,
+    Function,
+)
 
 _LUT_SLOT_BYTES: Final = 256
 _LUT_BYTES: Final = 2048
@@ -44,13 +50,19 @@ def _clamp(op: BlockOperation, scaled: Array, context: Context) -> Array:
         f"ACTIVATION clip range {op.activation.clip_range} without a LUT",
     )
     if element.bits == 32:
-        low, high = ElementType.S32.minimum, ElementType.S32.maximum
-        outside = bool(scaled.size) and (int(scaled.min()) < low or int(scaled.max()) > high)
-        context.ambiguous_if(outside, "a 32-bit OFM value saturates or wraps")
-        return np.clip(scaled, low, high)
+        return _saturate(op, scaled, context)
     low = max(op.activation.minimum, element.minimum)
     high = min(op.activation.maximum, element.maximum)
     return np.asarray(np.clip(scaled + op.ofm.zero_point, low, high))
+
+
+def _saturate(op: BlockOperation, scaled: Array, context: Context) -> Array:
+    """Limit to 32 bits; there is evidence for MUL only, from Vela's softmax of equal values."""
+    low, high = ElementType.S32.minimum, ElementType.S32.maximum
+    outside = int(scaled.min()) < low or int(scaled.max()) > high
+    known = isinstance(op, Elementwise) and op.mode is ElementwiseMode.MUL
+    context.ambiguous_if(outside and not known, "a 32-bit OFM value saturates or wraps")
+    return np.asarray(np.clip(scaled, low, high))
 
 
 def _curve(op: BlockOperation, scaled: Array, context: Context) -> Array:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from tvm import relay
 
-from tvm_ethosu.partition.lower import fold_batch, to_shape
+from tvm_ethosu.partition.lower import elementwise_shape, to_shape
 from tvm_ethosu.partition.params import TensorType
 from tvm_ethosu.partition.relay.parse import span_name, tensor_type
 from tvm_ethosu.partition.rules import Rule, find_rule
@@ -127,7 +127,9 @@ class _GraphBuilder:
         """Copy a tensor element by element; an output needs memory that is its own."""
         target = self.add_tensor("t", of, origin)
         dtype = DType(of.dtype)
-        shape = fold_batch(to_shape(of.dims))
+        shape = elementwise_shape(to_shape(of.dims))
+        if shape is None:
+            raise InternalError(f"{self.name}: no way to copy {origin or source}, {of.dims}")
         copy = Requantize(
             f"op{len(self.ops)}_copy",
             Operand(source, shape, dtype),

@@ -138,9 +138,12 @@ def free_vars(expr: relay.Expr) -> Iterator[relay.Var]:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a primitive function: at which step, and where its binding stands."""
+    """A call of a primitive function: at which step, and where its binding stands.
 
-    step: int
+    ``step`` is None for a call that only gives its input another shape: nothing runs.
+    """
+
+    step: int | None
     binding: int
     function: relay.Function
     name: str
@@ -244,6 +247,7 @@ def _read_binding(found: Storages, index: int, binding: Binding) -> None:
     function = _callee(found, value)
     if function is not None and _only_reshapes(function) and len(value.args) == 1:
         found.of[binding.var] = reads
+        found.calls.append(Call(None, index, function, function_name(function)))
         return
     name = span_name(value) or str(binding.var.name_hint)
     makes = found.make(binding.var, name, Role.INNER)

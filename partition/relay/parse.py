@@ -114,6 +114,26 @@ def _channel_axes(calls: _Accumulated, rank: int) -> tuple[int, ...]:
     return tuple(axis % rank for axis in axes)
 
 
+def _reached(padding: Padding, kernel: Kernel, ifm: TensorType, ofm: TensorType) -> Padding:
+    """Return the padding less the rows and columns behind the last window.
+
+    The NPU derives the input's extent from the output's, so padding that no window reads would
+    be taken for the input's last rows (PyTorch pads both sides alike, whatever the stride).
+    """
+    if len(ifm.dims) != 4 or len(ofm.dims) != 4:
+        return padding
+
+    def after(axis: int, stride: int, dilated: int, before: int) -> int:
+        return max(0, (ofm.dims[axis] - 1) * stride + dilated - before - ifm.dims[axis])
+
+    return Padding(
+        padding.top,
+        padding.left,
+        min(padding.bottom, after(1, kernel.stride_h, kernel.dilated_h, padding.top)),
+        min(padding.right, after(2, kernel.stride_w, kernel.dilated_w, padding.left)),
+    )
+
+
 def _common_conv(body: relay.Call, calls: _Accumulated) -> dict[str, Any]:
     main, requantize, bias_add = calls.main, calls.requantize, calls.bias_add
     scales = _array(main.args[5]).reshape(-1)
@@ -149,12 +169,13 @@ def parse_conv(body: relay.Call) -> ConvParams:
         *(int(stride) for stride in attrs.strides),
         *(int(dilation) for dilation in attrs.dilation),
     )
+    common = _common_conv(body, calls)
     return ConvParams(
-        **_common_conv(body, calls),
+        **common,
         kind="depthwise" if depthwise else "conv2d",
         weights=weights,
         kernel=kernel,
-        padding=_padding(attrs.padding),
+        padding=_reached(_padding(attrs.padding), kernel, common["ifm"], common["ofm"]),
         groups=1 if ifm_channels == 1 else int(attrs.groups),
         depth_multiplier=weights.shape[0] // ifm_channels if depthwise else 1,
         layout=layouts[0] if is_known else "/".join(layouts),
@@ -195,7 +216,7 @@ def _pool_params(
         ofm=ofm,
         kind=kind,
         kernel=kernel,
-        padding=_padding(attrs.padding),
+        padding=_reached(_padding(attrs.padding), kernel, tensor_type(ifm), ofm),
         layout=str(attrs.layout),
         ceil_mode=bool(attrs.ceil_mode),
         count_include_pad=kind is PoolKind.AVERAGE and bool(attrs.count_include_pad),

@@ -82,7 +82,7 @@ class _Reporter:
         given = [i for i, s in enumerate(found.all) if s.role in (Role.INPUT, Role.CONSTANT)]
         self.intervals = intervals(len(found.all), found.steps, given, outputs)
         self.outputs = outputs
-        self.names = {call.step: call.name for call in found.calls}
+        self.names = {call.step: call.name for call in found.calls if call.step is not None}
         self.tensors = [self._tensor(index) for index in range(len(found.all))]
 
     def _tensor(self, index: int) -> LiveTensor:
@@ -119,17 +119,17 @@ class _Reporter:
             if tensor.role in (Role.INPUT, Role.OUTPUT) and tensor not in live
         )
 
-    def call(self, call: Call, used_memory_bytes: int) -> CallReport:
-        """Return the report of one call."""
+    def call(self, call: Call, step: int, used_memory_bytes: int) -> CallReport:
+        """Return the report of one call, which is at a step."""
         return CallReport(
             call.name,
             function_operators(call.function),
             used_memory_bytes,
-            total_bytes(self.live(call.step, "before")),
-            total_bytes(self.live(call.step, "during")),
-            total_bytes(self.live(call.step, "after")),
-            self.live(call.step, "during"),
-            self.idle_io(call.step),
+            total_bytes(self.live(step, "before")),
+            total_bytes(self.live(step, "during")),
+            total_bytes(self.live(step, "after")),
+            self.live(step, "during"),
+            self.idle_io(step),
             is_npu_function(call.function),
         )
 
@@ -141,7 +141,11 @@ def _analyze(prepared: Prepared) -> UsedMemoryReport:
     calls = [call for call in found.calls if _is_let_bound(chain, call)]
     numbers = _tvm_numbers(chain, calls)
     reporter = _Reporter(chain, found)
-    reports = tuple(reporter.call(call, numbers[call.binding]) for call in calls)
+    reports = tuple(
+        reporter.call(call, call.step, numbers[call.binding])
+        for call in calls
+        if call.step is not None
+    )
     return UsedMemoryReport(reports, _io_bytes(main), prepared.passes)
 
 

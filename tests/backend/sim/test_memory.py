@@ -29,6 +29,7 @@ from tvm_ethosu.backend.sim import (
 U55 = Accelerator.U55_128
 Commands = list[tuple[str, int]]
 SHAPE = (2, 2, 4)
+WAIT = ("DMA_WAIT", 0)
 
 
 def absolute(**registers: int) -> Commands:
@@ -176,7 +177,7 @@ def test_u65_dma_needs_no_alignment_outside_shared_ram() -> None:
 
 
 def test_dma_passes_on_that_nobody_wrote() -> None:
-    copy = dma(0, 16, 16, (1, 1))
+    copy = [*dma(0, 16, 16, (1, 1)), WAIT]
     use = absolute(IFM_BASE0=16)
     execute([*copy, *use], initialised=False, written=((0, 16),))
     with pytest.raises(MemoryFault, match="IFM reads byte 0x1d of region 1, which nobody wrote"):
@@ -189,7 +190,7 @@ def lut(slot: int = 0) -> Commands:
     commands = []
     for part in range(4):
         commands += dma(0, address + 64 * part, 64, (0, 0x103))
-    return commands
+    return [*commands, WAIT]
 
 
 def test_lut() -> None:
@@ -241,14 +242,35 @@ def test_strided_dma_is_a_guess() -> None:
     assert memory[:12].tolist() == [0, 1, 2, 3, 16, 17, 18, 19, 32, 33, 34, 35]
 
 
-def test_32_bit_results_must_fit() -> None:
+def wide_scalar(code: int, **registers: int) -> Commands:
+    """Return a 32-bit elementwise operation with a scalar."""
     word = {"IFM_PRECISION": 9, "OFM_PRECISION": 0x105}
-    maps = {**nhwc("IFM", SHAPE, 0, 4), **nhwc("OFM", SHAPE, 64, 4)}
+    maps = {**nhwc("IFM", SHAPE, 0, 4), **nhwc("OFM", SHAPE, 64, 4), **ofm_shape(SHAPE)}
     scalar = {"IFM2_PRECISION": 9, "IFM2_ZERO_POINT": 0, "IFM2_BROADCAST": 0x80}
-    for code, text in ((9, "SHL"), (0, "32-bit OFM")):
-        registers = {**maps, **ofm_shape(SHAPE), **word, **scalar, "IFM2_SCALAR": 31}
-        with pytest.raises(AmbiguousError, match=text):
-            execute(kernel_commands("ELEMENTWISE", code, **registers), size=128)
+    scales = {"OPA_SCALE": 1, "OPB_SCALE": 1}
+    return kernel_commands("ELEMENTWISE", code, **{**maps, **word, **scalar, **scales, **registers})
+
+
+@pytest.mark.parametrize(
+    ("code", "first", "text"), [(9, 0, "SHL"), (1, 64, "32-bit OFM"), (2, 128, "32-bit OFM")]
+)
+def test_32_bit_results_must_fit(code: int, first: int, text: str) -> None:
+    """Bytes 0, 1, 2 ... make words of 0x43424140 at 64 and of 0x83828180 at 128."""
+    second = {"IFM2_REGION": 1, **nhwc("IFM2", SHAPE, 64, 4), "IFM2_BROADCAST": 0}
+    sizes = {f"IFM2_{name}_M1": 63 for name in ("HEIGHT0", "HEIGHT1", "WIDTH0")}
+    registers = {"IFM_BASE0": first, "OFM_BASE0": 192}
+    registers |= {"IFM2_SCALAR": 31} if code == 9 else {**second, **sizes}
+    with pytest.raises(AmbiguousError, match=text):
+        execute(wide_scalar(code, **registers), size=256)
+
+
+def test_wide_products_saturate() -> None:
+    """Vela's softmax needs this: it multiplies INT32_MIN by itself when a row has one value."""
+    memory = execute(wide_scalar(0, IFM2_SCALAR=0x7FFF), size=128)
+    words = memory[:64].view("<i4").astype(np.int64) * 0x7FFF
+    expected = np.clip(words, -(1 << 31), (1 << 31) - 1)
+    assert memory[64:128].view("<i4").tolist() == expected.tolist()
+    assert (words != expected).any()
 
 
 def convolution(**registers: int) -> tuple[Commands, bytes]:

@@ -1,0 +1,266 @@
+"""``tvm-ethosu simulate`` and ``tvm-ethosu disassemble``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from tvm_ethosu.backend.program import from_bytes
+from tvm_ethosu.backend.sim import (
+    Accelerator,
+    Region,
+    RunReport,
+    SimulationError,
+    Stream,
+    decode,
+    payload_words,
+    run,
+)
+from tvm_ethosu.backend.sim.disassemble import describe
+from tvm_ethosu.backend.sim.disassemble import disassemble as lines_of
+from tvm_ethosu.backend.sim.words import payload_accelerator
+from tvm_ethosu.backend.vela_files import (
+    Array,
+    Network,
+    read_network,
+    reference_outputs,
+    run_network,
+)
+from tvm_ethosu.scheduler.errors import UserError
+
+_FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One command stream of a file."""
+
+    title: str
+    accelerator: Accelerator
+    words: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run produced: streams with their reports, and the outputs."""
+
+    streams: tuple[Stream, ...]
+    reports: tuple[RunReport, ...]
+    outputs: tuple[Array, ...]
+
+
+@click.command()
+@_FILE
+@click.option("--offsets", is_flag=True, help="Put the word offset in front of each line.")
+def disassemble(file: Path, offsets: bool) -> None:
+    """Print the command streams of FILE as text that can be compared with diff.
+
+    FILE is a TFLite file compiled by Vela, Vela's raw output (.npz), a driver payload, or an NPU
+    program of this compiler.
+    """
+    with _reported():
+        for listing in read_listings(file):
+            click.echo(f"# {listing.title}, {listing.accelerator.value}")
+            for line in lines_of(listing.words, listing.accelerator, offsets=offsets):
+                click.echo(line)
+
+
+@click.command()
+@_FILE
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="An input as .npy; repeat for each input of the network.",
+)
+@click.option("--seed", type=int, help="Seed of random inputs, if none are given.", default=0)
+@click.option(
+    "--check",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The network before compilation: compare with TensorFlow Lite Micro on it.",
+)
+@click.option("--trace", is_flag=True, help="Print every operation.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report.")
+def simulate(
+    file: Path, inputs: tuple[Path, ...], seed: int, check: Path | None, trace: bool,
+    json_path: Path | None,
+) -> None:  # fmt: skip
+    """Run FILE, a TFLite file compiled by Vela or Vela's raw output, on the simulator."""
+    with _reported():
+        values, result = _simulate(file, inputs, seed)
+        if trace:
+            for stream in result.streams:
+                for op in stream.operations:
+                    click.echo(f"{op.offset:6}  {describe(op)}")
+        _print_outputs(result)
+        differing = None if check is None else _differences(check.read_bytes(), values, result)
+    if json_path is not None:
+        json_path.write_text(json.dumps(_report(result, differing), indent=2) + "\n")
+    if differing is not None:
+        click.echo(f"{differing} elements differ from TensorFlow Lite Micro")
+        if differing:
+            raise SystemExit(1)
+
+
+def read_listings(file: Path) -> list[Listing]:
+    """Return the command streams of a file, whatever its kind. Raises UserError."""
+    data = file.read_bytes()
+    if data[4:8] == b"TFL3":
+        return [
+            _listing(f"NPU call {index}", payload)
+            for index, payload in enumerate(read_network(data).payloads)
+        ]
+    if data[:4] == b"COP1":
+        return [_listing("driver payload", data)]
+    if data[:2] == b"PK":
+        return [_listing("raw output", _raw_field(_load_raw(file), "cmd_data"))]
+    if data[:1] == b"{":
+        program = from_bytes(data)
+        return [
+            Listing(f"{program.name} {index}", Accelerator(program.accelerator), invocation.words)
+            for index, invocation in enumerate(program.invocations)
+        ]
+    raise UserError(f"{file}: neither TFLite, Vela's raw output, a driver payload nor a program")
+
+
+def run_raw(file: Path, seed: int, inputs: tuple[Array, ...]) -> tuple[tuple[Array, ...], Result]:
+    """Run Vela's raw output; return its inputs and the result. Tensors are given as bytes."""
+    fields = _load_raw(file)
+    payload = _raw_field(fields, "cmd_data")
+    stream = decode(payload_words(payload), payload_accelerator(payload))
+    places = {name: _raw_places(fields, name) for name in ("input", "output")}
+    rng = np.random.default_rng(seed)
+    values = inputs or tuple(rng.integers(0, 256, stop - start).astype(np.uint8)
+                             for _, start, stop in places["input"])  # fmt: skip
+    if len(values) != len(places["input"]):
+        raise UserError(f"{file}: wrong number of inputs (got {len(values)}, "
+                        f"limit {len(places['input'])})")  # fmt: skip
+    memory = {1: np.zeros(int(fields["scratch_size"]), np.uint8)}
+    if int(fields["scratch_fast_region"]) == 2:
+        memory[2] = np.zeros(int(fields["scratch_fast_size"]), np.uint8)
+    for (region, start, stop), value in zip(places["input"], values, strict=True):
+        flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        if flat.size != stop - start:
+            raise UserError(f"{file}: input has {flat.size} bytes (limit {stop - start})")
+        memory[region][start:stop] = flat
+    constants = np.frombuffer(_raw_field(fields, "weight_data"), np.uint8)
+    regions = {0: Region(constants, read_only=True)}
+    for number, data in memory.items():
+        written = tuple(
+            (start, stop) for region, start, stop in places["input"] if region == number
+        )
+        regions[number] = Region(data, initialised=False, written=written)
+    report = run(stream, regions)
+    outputs = tuple(memory[region][start:stop].copy() for region, start, stop in places["output"])
+    return values, Result((stream,), (report,), outputs)
+
+
+def _simulate(file: Path, paths: tuple[Path, ...], seed: int) -> tuple[tuple[Array, ...], Result]:
+    given = tuple(np.load(path, allow_pickle=False) for path in paths)
+    data = file.read_bytes()
+    if data[:2] == b"PK":
+        return run_raw(file, seed, given)
+    network = read_network(data)
+    values = given or _random_inputs(network, seed)
+    if len(values) != len(network.inputs):
+        raise UserError(f"{file}: wrong number of inputs (got {len(values)}, "
+                        f"limit {len(network.inputs)})")  # fmt: skip
+    result = run_network(network, values)
+    return values, Result(network.streams, result.reports, result.outputs)
+
+
+def _random_inputs(network: Network, seed: int) -> tuple[Array, ...]:
+    rng = np.random.default_rng(seed)
+    values = []
+    for index in network.inputs:
+        tensor = network.tensors[index]
+        dtype = np.dtype(tensor.dtype)
+        if dtype.kind == "f":
+            values.append(rng.standard_normal(tensor.shape).astype(dtype))
+        else:
+            low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+            values.append(rng.integers(low, high, tensor.shape, endpoint=True).astype(dtype))
+    return tuple(values)
+
+
+def _differences(original: bytes, values: tuple[Array, ...], result: Result) -> int:
+    expected = reference_outputs(original, values)
+    total = 0
+    for ours, theirs in zip(result.outputs, expected, strict=True):
+        typed = ours.view(theirs.dtype).reshape(theirs.shape)
+        total += int((typed != theirs).sum())
+    return total
+
+
+def _print_outputs(result: Result) -> None:
+    for index, report in enumerate(result.reports):
+        click.echo(f"NPU call {index}: {len(report.operations)} operations, "
+                   f"{report.total_macs} MACs")  # fmt: skip
+    for index, output in enumerate(result.outputs):
+        text = np.array2string(output.reshape(-1), threshold=16)
+        click.echo(f"output {index} {output.dtype} {list(output.shape)}: {text}")
+
+
+def _report(result: Result, differing: int | None) -> dict[str, Any]:
+    calls = [
+        {"macs": report.total_macs, "operations": [asdict(op) for op in report.operations]}
+        for report in result.reports
+    ]
+    outputs = [output.tolist() for output in result.outputs]
+    return {"calls": calls, "outputs": outputs, "differing": differing}
+
+
+def _listing(title: str, payload: bytes) -> Listing:
+    return Listing(title, payload_accelerator(payload), payload_words(payload))
+
+
+def _load_raw(file: Path) -> dict[str, Array]:
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files if name in _RAW_FIELDS}
+    except (ValueError, OSError) as error:
+        raise UserError(f"{file}: not Vela's raw output ({error})") from error
+
+
+def _raw_field(fields: dict[str, Array], name: str) -> bytes:
+    if name not in fields:
+        raise UserError(f"not Vela's raw output: no field {name}")
+    return fields[name].tobytes()
+
+
+def _raw_places(fields: dict[str, Array], name: str) -> list[tuple[int, int, int]]:
+    """Return (region, start, stop) in bytes of each input or output."""
+    rows = zip(
+        fields[f"{name}_region"],
+        fields[f"{name}_offset"],
+        fields[f"{name}_shape"],
+        fields[f"{name}_elem_size"],
+        strict=True,
+    )
+    return [
+        (int(region), int(start), int(start) + int(np.prod(shape)) * int(size))
+        for region, start, shape, size in rows
+    ]
+
+
+_RAW_FIELDS = frozenset(
+    {"cmd_data", "weight_data", "scratch_size", "scratch_fast_region", "scratch_fast_size"}
+    | {f"{a}_{b}" for a in ("input", "output") for b in ("region", "offset", "shape", "elem_size")}
+)
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Turn an error of the stream into one of the command line."""
+    try:
+        yield
+    except SimulationError as error:
+        raise UserError(f"simulator: {error}") from error
