@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tvm
+from tvm import relay
 
-from tvm_ethosu.backend.host import NpuCall, observe_npu_calls
+from tvm_ethosu.backend.host import Bytes, NpuCall, as_bytes, observe_npu_calls, run_on
 from tvm_ethosu.backend.network import build_for_host, partition_file
 from tvm_ethosu.backend.reference import Reference
 from tvm_ethosu.partition import EthosUOptions
-from tvm_ethosu.partition.relay.legalize import to_npu_graph
+from tvm_ethosu.partition.relay.legalize import post_order, to_npu_graph
+from tvm_ethosu.partition.relay.parse import call_name, span_name
 from tvm_ethosu.partition.relay.rewrite import npu_functions
 from tvm_ethosu.partition.tflite_file import TfliteFile, TfliteTensor
 from tvm_ethosu.scheduler.errors import UserError
@@ -51,16 +53,21 @@ class Inference:
     calls: tuple[NpuCall, ...]
 
 
+@dataclass(frozen=True)
+class FunctionTensors:
+    """The names in the model of what an NPU function reads and writes; None where there is none."""
+
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class HostNetwork:
-    """A network built for this host; ``npu_outputs`` names the tensors that NPU functions write.
-
-    ``npu_outputs`` maps a function's name to its outputs' names in the TFLite file.
-    """
+    """A network built for this host, with the tensors of its NPU functions by function name."""
 
     file: TfliteFile
     executor: Any
-    npu_outputs: dict[str, tuple[str, ...]]
+    functions: dict[str, FunctionTensors]
 
     @property
     def inputs(self) -> tuple[TfliteTensor, ...]:
@@ -68,19 +75,39 @@ class HostNetwork:
         return tuple(self.file.tensors[index] for index in self.file.inputs)
 
 
-def npu_output_tensors(module: tvm.IRModule) -> dict[str, tuple[str, ...]]:
-    """Return for each NPU function the names in the model of the tensors that it writes."""
-    found = {}
+def _source_name(expr: relay.Expr, outputs: dict[str, tuple[str, ...]]) -> str | None:
+    """Return the name in the model of the tensor that main hands to an NPU function."""
+    if isinstance(expr, relay.Var):
+        return str(expr.name_hint)
+    if isinstance(expr, relay.TupleGetItem):
+        call = expr.tuple_value
+        of_npu = isinstance(call, relay.Call) and isinstance(call.op, relay.GlobalVar)
+        return outputs[call.op.name_hint][expr.index] if of_npu else None
+    if call_name(expr) == "annotation.stop_fusion":
+        return _source_name(expr.args[0], outputs)
+    return span_name(expr) or None
+
+
+def function_tensors(module: tvm.IRModule) -> dict[str, FunctionTensors]:
+    """Return for each NPU function the names in the model of the tensors that it touches."""
+    outputs = {}
     for name, function in npu_functions(module).items():
         graph = to_npu_graph(function, name, with_scratch=True)
-        found[name] = tuple(graph.tensors[output].origin for output in graph.outputs)
+        outputs[name] = tuple(graph.tensors[output].origin for output in graph.outputs)
+    found: dict[str, FunctionTensors] = {}
+    for expr in post_order(module["main"].body):
+        if isinstance(expr, relay.Call) and isinstance(expr.op, relay.GlobalVar):
+            name = str(expr.op.name_hint)
+            if name in outputs:
+                inputs = tuple(_source_name(arg, outputs) for arg in expr.args)
+                found[name] = FunctionTensors(inputs, outputs[name])
     return found
 
 
 def load_for_host(file: TfliteFile, options: EthosUOptions) -> HostNetwork:
     """Partition and build a network for this host."""
     module = partition_file(file, options)
-    return HostNetwork(file, build_for_host(module), npu_output_tensors(module))
+    return HostNetwork(file, build_for_host(module), function_tensors(module))
 
 
 def run_once(network: HostNetwork, inputs: Sequence[Array]) -> Inference:
@@ -136,51 +163,77 @@ def load_inputs(file: TfliteFile, paths: Sequence[Path]) -> list[Array]:
     return arrays
 
 
+@dataclass
+class _Tally:
+    """What has been added up for one tensor."""
+
+    elements: int = 0
+    differing: int = 0
+    largest: int = 0
+
+    def add(self, ours: Array, expected: Array) -> None:
+        difference = np.abs(ours.astype(np.int64) - expected.astype(np.int64).reshape(ours.shape))
+        self.elements += difference.size
+        self.differing += int(np.count_nonzero(difference))
+        self.largest = max(self.largest, int(difference.max(initial=0)))
+
+
 class Checker:
-    """Compares runs of a network with the reference and adds up what differs."""
+    """Compares runs of a network with the reference and adds up what differs.
+
+    An NPU function is judged by what it makes of the reference's inputs: where a CPU operator
+    before it gave other numbers (TVM computes those in its own arithmetic), the function is run
+    once more on the reference's.
+    """
 
     def __init__(self, network: HostNetwork) -> None:
         self.network = network
-        self.names = [name for names in network.npu_outputs.values() for name in names]
-        inner = [name for name in dict.fromkeys(self.names) if not self._is_output(name)]
-        self.reference = Reference(network.file.data, inner)
-        self.inner = inner
-        self.differing: dict[tuple[str, bool], int] = {}
-        self.elements: dict[tuple[str, bool], int] = {}
-        self.largest: dict[tuple[str, bool], int] = {}
+        file = network.file
+        self.output_names = [file.tensors[index].name for index in file.outputs]
+        self.known = {tensor.name for tensor in file.tensors}
+        used = [name for f in network.functions.values() for name in (*f.inputs, *f.outputs)]
+        given = {file.tensors[index].name for index in (*file.outputs, *file.inputs)}
+        wanted = dict.fromkeys(name for name in used if name in self.known and name not in given)
+        self.inner = [name for name in wanted if name is not None]
+        self.reference = Reference(file.data, self.inner)
+        self.tallies: dict[tuple[str, bool], _Tally] = {}
 
-    def _is_output(self, name: str) -> bool:
-        file = self.network.file
-        return name in [file.tensors[index].name for index in file.outputs]
+    def _tally(self, name: str, on_npu: bool) -> _Tally:
+        return self.tallies.setdefault((name, on_npu), _Tally())
 
-    def _add(self, name: str, on_npu: bool, ours: Array, expected: Array) -> None:
-        key = (name, on_npu)
-        difference = np.abs(ours.astype(np.int64) - expected.astype(np.int64).reshape(ours.shape))
-        self.elements[key] = self.elements.get(key, 0) + difference.size
-        self.differing[key] = self.differing.get(key, 0) + int(np.count_nonzero(difference))
-        largest = int(difference.max(initial=0))
-        self.largest[key] = max(self.largest.get(key, 0), largest)
+    def _expected(self, inputs: Sequence[Array]) -> dict[str, Array]:
+        """Return the reference's tensors by name, the network's inputs among them."""
+        names = [self.network.file.tensors[index].name for index in self.network.file.inputs]
+        tensors = self.reference.run(inputs)
+        inner = zip([*self.output_names, *self.inner], tensors, strict=True)
+        return dict(zip(names, inputs, strict=True)) | dict(inner)
+
+    def _outputs_for(self, call: NpuCall, expected: dict[str, Array]) -> tuple[Bytes, ...]:
+        """Return what the function makes of the reference's inputs."""
+        arguments = []
+        for name, ours in zip(self.network.functions[call.name].inputs, call.inputs, strict=True):
+            like = expected.get(name) if name is not None else None
+            has_bytes = like is not None and like.nbytes == ours.nbytes
+            arguments.append(as_bytes(like) if has_bytes and like is not None else ours)
+        same = all(np.array_equal(a, b) for a, b in zip(arguments, call.inputs, strict=True))
+        return call.outputs if same else run_on(call.loaded, arguments)
 
     def add(self, inputs: Sequence[Array], inference: Inference) -> None:
         """Run the reference on the same inputs and compare."""
-        file = self.network.file
-        tensors = self.reference.run(inputs)
-        output_names = [file.tensors[index].name for index in file.outputs]
-        expected = dict(zip([*output_names, *self.inner], tensors, strict=True))
+        expected = self._expected(inputs)
         for call in inference.calls:
-            names = self.network.npu_outputs[call.name]
-            for name, data in zip(names, call.outputs, strict=True):
+            names = self.network.functions[call.name].outputs
+            for name, data in zip(names, self._outputs_for(call, expected), strict=True):
                 like = expected[name]
-                self._add(name, True, data.view(like.dtype).reshape(like.shape), like)
-        for name, data in zip(output_names, inference.outputs, strict=True):
-            if name not in self.names:
-                self._add(name, False, data, expected[name])
+                self._tally(name, True).add(data.view(like.dtype).reshape(like.shape), like)
+        for name, data in zip(self.output_names, inference.outputs, strict=True):
+            if (name, True) not in self.tallies:
+                self._tally(name, False).add(data, expected[name])
 
     def comparisons(self) -> tuple[Comparison, ...]:
         """Return one comparison per tensor, those of the NPU first."""
-        keys = sorted(self.elements, key=lambda key: not key[1])
+        ordered = sorted(self.tallies.items(), key=lambda item: not item[0][1])
         return tuple(
-            Comparison(name, on_npu, self.elements[key], self.differing[key], self.largest[key])
-            for key in keys
-            for name, on_npu in [key]
+            Comparison(name, on_npu, tally.elements, tally.differing, tally.largest)
+            for (name, on_npu), tally in ordered
         )

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,10 +43,15 @@ class LoadedProgram:
 class NpuCall:
     """One call of an NPU function: copies of its inputs and outputs, and what the NPU did."""
 
-    name: str
+    loaded: LoadedProgram
     inputs: tuple[Bytes, ...]
     outputs: tuple[Bytes, ...]
     reports: tuple[sim.RunReport, ...]
+
+    @property
+    def name(self) -> str:
+        """Return the function's name."""
+        return self.loaded.program.name
 
 
 def load_program(program: Program) -> LoadedProgram:
@@ -97,6 +103,20 @@ def run_program(loaded: LoadedProgram, arguments: Sequence[Bytes]) -> tuple[sim.
     return tuple(reports)
 
 
+def as_bytes(data: npt.NDArray[Any]) -> Bytes:
+    """Return an array's elements, in NHWC order, as bytes."""
+    return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+
+
+def run_on(loaded: LoadedProgram, inputs: Sequence[Bytes]) -> tuple[Bytes, ...]:
+    """Run an NPU function on copies of these inputs and return its outputs."""
+    program = loaded.program
+    outputs = tuple(np.zeros(output.size_bytes, np.uint8) for output in program.outputs)
+    scratch = np.zeros(max(program.scratch_bytes, 1), np.uint8)
+    run_program(loaded, [*(data.copy() for data in inputs), *outputs, scratch])
+    return outputs
+
+
 _OBSERVED: ContextVar[list[NpuCall] | None] = ContextVar("tvm_ethosu_calls", default=None)
 
 
@@ -119,7 +139,7 @@ def call_program(loaded: LoadedProgram, arguments: Sequence[Bytes]) -> None:
         count = len(loaded.program.inputs)
         inputs = tuple(argument.copy() for argument in arguments[:count])
         outputs = tuple(argument.copy() for argument in arguments[count:-1])
-        calls.append(NpuCall(loaded.program.name, inputs, outputs, reports))
+        calls.append(NpuCall(loaded, inputs, outputs, reports))
 
 
 @functools.lru_cache(maxsize=64)

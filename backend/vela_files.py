@@ -144,8 +144,10 @@ class NetworkRun:
     reports: tuple[RunReport, ...] = field(repr=False)
 
 
-def compile_with_vela(source: Path, output_dir: Path, options: VelaOptions) -> Path:
-    """Compile a TFLite file; return the compiled file.
+def compile_with_vela(
+    source: Path, output_dir: Path, options: VelaOptions, *, raw: bool = False
+) -> Path:
+    """Compile a TFLite file; return the compiled file, or with ``raw`` the .npz of its NPU call.
 
     Vela runs in a process of its own: its Python core keeps caches between calls in one process.
     Raises UserError with Vela's words when it fails.
@@ -164,14 +166,16 @@ def compile_with_vela(source: Path, output_dir: Path, options: VelaOptions) -> P
     ]
     if options.core is Core.LEGACY:
         command.append("--debug-force-legacy-core")
+    if raw:
+        command.append("--output-format=raw")
     if options.arena_cache_size is not None:
         command.append(f"--arena-cache-size={options.arena_cache_size}")
     result = subprocess.run(command, capture_output=True, text=True, check=False)
-    compiled = output_dir / f"{source.stem}_vela.tflite"
-    if result.returncode or not compiled.exists():
+    made = sorted(output_dir.glob(f"{source.stem}_vela*{'.npz' if raw else '.tflite'}"))
+    if result.returncode or not made:
         tail = (result.stdout + result.stderr).strip()[-800:]
         raise UserError(f"vela: {source.name} does not compile: {tail}")
-    return compiled
+    return made[0]
 
 
 def read_network(model: bytes) -> Network:

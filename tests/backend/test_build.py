@@ -65,7 +65,9 @@ def test_a_function_that_was_not_partitioned_by_us_is_refused() -> None:
     (function,) = npu_functions(partition(residual())).values()
     bare = relay.Function(function.params, function.body, function.ret_type)
     bare = bare.with_attr("global_symbol", "foreign").with_attr("Compiler", "ethos-u")
-    module = tvm.IRModule({relay.GlobalVar("foreign"): bare.with_attr({"Primitive": 1, "Inline": 1})})
+    module = tvm.IRModule(
+        {relay.GlobalVar("foreign"): bare.with_attr({"Primitive": 1, "Inline": 1})}
+    )
     module = relay.transform.InferType()(module)
     x = relay.var("x", shape=(1, 8, 8, 3), dtype="int8")
     call = relay.Call(module.get_global_var("foreign"), [x])

@@ -194,3 +194,14 @@ def test_a_network_of_several_inputs_runs(tmp_path: Path) -> None:
     path = tmp_path / "add.tflite"
     path.write_bytes(net.build())
     assert main(["run", str(path), "--check", "--count", "3"]) == 0
+
+
+def test_a_cpu_operator_with_other_numbers_is_no_fault_of_the_npu_after_it(tmp_path: Path) -> None:
+    net = NetBuilder("int8", seed=11)
+    x = net.conv2d(net.input((1, 6, 6, 8)), filters=8)
+    net.output(net.conv2d(net.softmax(x, beta=3.0), filters=8, stride=(1, 1)))
+    path, report_path = tmp_path / "softmax.tflite", tmp_path / "run.json"
+    path.write_bytes(net.build())
+    assert main(["run", str(path), "--check", "--count", "5", "--json", str(report_path)]) == 0
+    comparisons = json.loads(report_path.read_text())["comparisons"]
+    assert [c["differing"] for c in comparisons if c["on_npu"]] == [0, 0]

@@ -14,8 +14,8 @@ from tests.conftest import MLPERF_TINY
 from tvm_ethosu.backend.check import (
     Checker,
     HostNetwork,
+    function_tensors,
     load_for_host,
-    npu_output_tensors,
     random_inputs,
     run_once,
 )
@@ -62,7 +62,7 @@ def test_aot_executor_equals_tflite_micro(
     built.export_library(str(library))
     loaded = tvm.runtime.load_module(str(library))
     executor = tvm.runtime.executor.AotModule(loaded["default"](tvm.cpu()))
-    _check(HostNetwork(file, executor, npu_output_tensors(module)), runs=100)
+    _check(HostNetwork(file, executor, function_tensors(module)), runs=100)
 
 
 @pytest.mark.parametrize("name", MLPERF_TINY)
