@@ -94,7 +94,27 @@ def _with_smallest_size(error: Infeasible, model: Path, options: EthosUOptions) 
     )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Group(click.Group):
+    """The commands; those of the simulator are imported when they are asked for."""
+
+    _LATE = ("disassemble", "simulate")
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *self._LATE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._LATE:
+            return super().get_command(ctx, cmd_name)
+        from tvm_ethosu.backend import cli_simulate
+
+        command: click.Command = getattr(cli_simulate, cmd_name)
+        return command
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(tvm_ethosu.__version__, prog_name="tvm-ethosu")
 @click.option("--verbose", is_flag=True, help="Show a traceback when something goes wrong.")
 def cli(verbose: bool) -> None:
@@ -182,6 +202,39 @@ def explain(
         ]
         write_json(json_path, {"model": model.name, "operators": data})
     _OUT.print(operator_table(rows))
+
+
+@cli.command()
+@_MODEL
+@click.option("--npu", "accelerator", default=None, help=_ACCELERATOR_HELP + " CPU only without.")
+@click.option(
+    "--sram-size", default=None, help="Show what each call leaves of this much SRAM (64K, 1M)."
+)
+@click.option(
+    "--plot", type=click.Path(path_type=Path), help="Write a picture: a file .svg or .html."
+)
+@_JSON
+def memory(
+    model: Path,
+    accelerator: str | None,
+    sram_size: str | None,
+    plot: Path | None,
+    json_path: Path | None,
+) -> None:
+    """Show who holds MODEL's memory at each call, and where the peak is."""
+    size = None if sram_size is None else parse_size(sram_size)
+    options = None if accelerator is None else EthosUOptions(accelerator)
+    from tvm_ethosu.backend.memory_view import memory_json, memory_table, plot_text, view_memory
+    from tvm_ethosu.backend.outputs import write_json, write_text
+    from tvm_ethosu.partition.tflite_file import load_tflite
+
+    with _working(f"analysing {model.name}"):
+        view = view_memory(load_tflite(model, quantized=options is not None), options, size)
+    if plot is not None:
+        write_text(plot, plot_text(view, plot))
+    if json_path is not None:
+        write_json(json_path, memory_json(view))
+    _OUT.print(memory_table(view))
 
 
 @cli.command()

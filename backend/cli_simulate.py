@@ -95,13 +95,14 @@ def simulate(
 ) -> None:  # fmt: skip
     """Run FILE, a TFLite file compiled by Vela or Vela's raw output, on the simulator."""
     with _reported():
-        values, result = _simulate(file, inputs, seed)
+        original = None if check is None else check.read_bytes()
+        values, result = _simulate(file, inputs, seed, original)
         if trace:
             for stream in result.streams:
                 for op in stream.operations:
                     click.echo(f"{op.offset:6}  {describe(op)}")
         _print_outputs(result)
-        differing = None if check is None else _differences(check.read_bytes(), values, result)
+        differing = None if original is None else _differences(original, values, result)
     if json_path is not None:
         json_path.write_text(json.dumps(_report(result, differing), indent=2) + "\n")
     if differing is not None:
@@ -163,13 +164,18 @@ def run_raw(file: Path, seed: int, inputs: tuple[Array, ...]) -> tuple[tuple[Arr
     return values, Result((stream,), (report,), outputs)
 
 
-def _simulate(file: Path, paths: tuple[Path, ...], seed: int) -> tuple[tuple[Array, ...], Result]:
+def _simulate(
+    file: Path, paths: tuple[Path, ...], seed: int, original: bytes | None
+) -> tuple[tuple[Array, ...], Result]:
+    """Run a file on the inputs given, else on random ones of the types of the original."""
     given = tuple(np.load(path, allow_pickle=False) for path in paths)
+    if not given and original is not None:
+        given = random_inputs(read_network(original), seed)
     data = file.read_bytes()
     if data[:2] == b"PK":
         return run_raw(file, seed, given)
     network = read_network(data)
-    values = given or _random_inputs(network, seed)
+    values = given or random_inputs(network, seed)
     if len(values) != len(network.inputs):
         raise UserError(f"{file}: wrong number of inputs (got {len(values)}, "
                         f"limit {len(network.inputs)})")  # fmt: skip
@@ -177,7 +183,8 @@ def _simulate(file: Path, paths: tuple[Path, ...], seed: int) -> tuple[tuple[Arr
     return values, Result(network.streams, result.reports, result.outputs)
 
 
-def _random_inputs(network: Network, seed: int) -> tuple[Array, ...]:
+def random_inputs(network: Network, seed: int) -> tuple[Array, ...]:
+    """Return one full-range random array per input of a network."""
     rng = np.random.default_rng(seed)
     values = []
     for index in network.inputs:

@@ -13,6 +13,7 @@ from tvm_ethosu.backend.program import Program
 from tvm_ethosu.partition.options import EthosUOptions
 from tvm_ethosu.partition.relay.attrs import FunctionAttrs, read_attrs
 from tvm_ethosu.partition.relay.legalize import to_npu_graph
+from tvm_ethosu.partition.relay.used_memory import io_place
 from tvm_ethosu.scheduler.budget import CallSite, budget_bytes
 from tvm_ethosu.scheduler.compile import schedule
 from tvm_ethosu.scheduler.errors import Infeasible, UserError
@@ -20,15 +21,17 @@ from tvm_ethosu.scheduler.errors import Infeasible, UserError
 
 def call_sites(attrs: FunctionAttrs, used_memory: tuple[int, ...]) -> tuple[CallSite, ...]:
     """Return the call sites with the numbers that TVM wrote during this build."""
-    idle = attrs.idle_io_bytes
-    if len(idle) != len(used_memory):
+    calls = len(attrs.idle_io_bytes)
+    if calls != len(used_memory):
         raise UserError(
-            f"{attrs.name}: partitioned for {len(idle)} calls, built with {len(used_memory)}; "
+            f"{attrs.name}: partitioned for {calls} calls, built with {len(used_memory)}; "
             "call partition_for_ethosu on the module that is built"
         )
     return tuple(
-        CallSite(used, attrs.scratch_bytes, idle_io)
-        for used, idle_io in zip(used_memory, idle, strict=True)
+        CallSite(used, attrs.scratch_bytes, live_io, idle_io)
+        for used, live_io, idle_io in zip(
+            used_memory, attrs.live_io_bytes, attrs.idle_io_bytes, strict=True
+        )
     )
 
 
@@ -37,7 +40,7 @@ def _budget(attrs: FunctionAttrs) -> int | None:
     if attrs.used_memory is None:
         return None
     sites = call_sites(attrs, attrs.used_memory)
-    budget = budget_bytes(attrs.options.sram_size, sites)
+    budget = budget_bytes(attrs.options.sram_size, sites, io_place())
     if budget is not None and attrs.scratch_bytes > max(budget, 1):
         raise Infeasible(
             f"{attrs.name}: the scratch of {attrs.scratch_bytes} bytes was planned for another "

@@ -12,11 +12,15 @@ from enum import Enum
 
 
 class Role(Enum):
-    """What a storage is to the network; constants lie in flash and are never counted."""
+    """What a storage is to the network; constants lie in flash and are never counted.
+
+    Scratch is the memory that an NPU function needs for itself while it runs.
+    """
 
     INPUT = "input"
     OUTPUT = "output"
     INNER = "inner"
+    SCRATCH = "scratch"
     CONSTANT = "constant"
 
 

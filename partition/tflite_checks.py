@@ -32,7 +32,6 @@ def check_network(file: TfliteFile, subgraph: Record) -> None:
     _check_ends(file)
     _check_order(file, _variables(subgraph))
     _check_shapes(file, subgraph)
-    _check_quantized(file)
 
 
 def _check_not_compiled(file: TfliteFile) -> None:
@@ -113,7 +112,8 @@ def _check_shapes(file: TfliteFile, subgraph: Record) -> None:
             )
 
 
-def _check_quantized(file: TfliteFile) -> None:
+def check_quantized(file: TfliteFile) -> None:
+    """Raise a UserError unless at least one operator works on quantized numbers."""
     by_name = {tensor.name: tensor for tensor in file.tensors}
     for operator in file.operators:
         names = (*operator.inputs[:1], *operator.outputs)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tvm_ethosu.partition.flatbuffer import Record, read_model
-from tvm_ethosu.partition.tflite_checks import check_indices, check_network
+from tvm_ethosu.partition.tflite_checks import check_indices, check_network, check_quantized
 from tvm_ethosu.scheduler.errors import UserError
 
 if TYPE_CHECKING:
@@ -108,20 +108,22 @@ class TfliteFile:
     outputs: tuple[int, ...]
 
 
-def load_tflite(path: str | PathLike[str]) -> TfliteFile:
-    """Read a TFLite file and check all of it.
+def load_tflite(path: str | PathLike[str], *, quantized: bool = True) -> TfliteFile:
+    """Read a TFLite file and check all of it; without ``quantized`` a float network will do.
 
     Raises:
         UserError: the file cannot be read, is damaged, or is no network that this project takes.
     """
     where = Path(path)
     try:
-        return parse_tflite(_read(where), where)
+        return parse_tflite(_read(where), where, quantized=quantized)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
 
 
-def parse_tflite(data: bytes, path: Path = Path("<memory>")) -> TfliteFile:
+def parse_tflite(
+    data: bytes, path: Path = Path("<memory>"), *, quantized: bool = True
+) -> TfliteFile:
     """Return the checked form of a TFLite file that is in memory already.
 
     Raises:
@@ -136,6 +138,8 @@ def parse_tflite(data: bytes, path: Path = Path("<memory>")) -> TfliteFile:
         path, data, operators, tensors, subgraph.integers("inputs"), subgraph.integers("outputs")
     )
     check_network(file, subgraph)
+    if quantized:
+        check_quantized(file)
     return file
 
 

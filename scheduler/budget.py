@@ -4,36 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
+
+
+class IoPlace(Enum):
+    """Where the network's inputs and outputs have their memory.
+
+    IN_POOL: TVM plans them with all other tensors (``tir.usmp.use_workspace_io``); what is not
+    live takes no memory. BESIDE_POOL: in the same SRAM, but with memory of their own all the time.
+    ELSEWHERE: not in this SRAM at all.
+    """
+
+    IN_POOL = "in the pool"
+    BESIDE_POOL = "beside the pool"
+    ELSEWHERE = "elsewhere"
 
 
 @dataclass(frozen=True)
 class CallSite:
-    """What the program holds in SRAM while one call of an NPU function runs.
+    """What the program holds in memory while one call of an NPU function runs.
 
     Attributes:
         used_memory_bytes: TVM's number: all tensors that are live at the call, the function's
             own inputs, outputs and scratch included.
         scratch_bytes: the part of it that is the function's scratch.
-        idle_io_bytes: network inputs and outputs that are not live at the call but keep their
-            memory, because they lie outside of the pool that TVM plans; 0 if they lie inside.
+        live_io_bytes: the part of it that are inputs and outputs of the network.
+        idle_io_bytes: inputs and outputs of the network that are not live at the call.
+        other_pool_bytes: the part of it that lies in another pool than the scratch.
     """
 
     used_memory_bytes: int
     scratch_bytes: int = 0
+    live_io_bytes: int = 0
     idle_io_bytes: int = 0
+    other_pool_bytes: int = 0
 
-    @property
-    def others_bytes(self) -> int:
+    def others_bytes(self, io: IoPlace) -> int:
         """Return what is not available as scratch whatever this function does."""
-        return self.used_memory_bytes - self.scratch_bytes + self.idle_io_bytes
+        others = self.used_memory_bytes - self.scratch_bytes - self.other_pool_bytes
+        match io:
+            case IoPlace.IN_POOL:
+                return others
+            case IoPlace.BESIDE_POOL:
+                return others + self.idle_io_bytes
+            case IoPlace.ELSEWHERE:
+                return others - self.live_io_bytes
 
 
-def budget_bytes(sram_size_bytes: int | None, sites: Sequence[CallSite]) -> int | None:
+def budget_bytes(
+    sram_size_bytes: int | None, sites: Sequence[CallSite], io: IoPlace = IoPlace.BESIDE_POOL
+) -> int | None:
     """Return the scratch that a function may use: the least that any of its call sites leaves.
 
     It is negative when the rest of the program alone exceeds ``sram_size_bytes``, and None
-    when there is no limit.
+    when there is no limit. Each function of a program has a budget of its own; they never add up,
+    because their calls follow one another.
     """
     if sram_size_bytes is None:
         return None
-    return min(sram_size_bytes - site.others_bytes for site in sites)
+    return min(sram_size_bytes - site.others_bytes(io) for site in sites)

@@ -20,6 +20,7 @@ _FIRST_SHIFT: Final = 31
 _SAFE_PRODUCT: Final = 1 << 62
 _WIDE_LIMIT: Final = 1 << 46
 _SPLIT: Final = 16
+_LARGEST_SHIFT: Final = 63
 
 
 def scale(
@@ -33,7 +34,7 @@ def scale(
 ) -> Array:
     """Return ``round(acc * multiplier >> shift)`` as int64.
 
-    ``multiplier`` (0 to 2**32 - 1) and ``shift`` (0 to 63) are numbers or arrays that broadcast
+    ``multiplier`` (0 to 2**32 - 1) and ``shift`` are numbers or arrays that broadcast
     against ``acc``. ``bound`` is an upper limit of ``abs(acc)`` if the caller knows one.
     Raises AmbiguousError for TRUNCATE in strict mode.
     """
@@ -42,6 +43,8 @@ def scale(
     top = int(np.max(multiplier)) if isinstance(multiplier, np.ndarray) else multiplier
     if bound is None or bound * top >= _SAFE_PRODUCT:
         bound = max(abs(int(acc.max())), abs(int(acc.min()))) if acc.size else 0
+    if int(np.max(shift)) > _LARGEST_SHIFT:
+        return _scale_slowly(acc, multiplier, shift, rounding)
     if bound * top >= _SAFE_PRODUCT:
         return _scale_wide(acc, multiplier, shift, rounding, bound)
     product = acc if top == 1 and np.ndim(multiplier) == 0 else acc * multiplier

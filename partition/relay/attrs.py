@@ -13,7 +13,8 @@ _ACCELERATOR = "accelerator_config"
 _MEMORY_MODE = "memory_mode"
 _SYSTEM_CONFIG = "system_config"
 _SRAM_SIZE = "sram_size"
-_SCRATCH = "scratch_bytes"
+SCRATCH_BYTES = "scratch_bytes"
+_LIVE_IO = "live_io_bytes"
 _IDLE_IO = "idle_io_bytes"
 _USED_MEMORY = "used_memory"
 
@@ -26,6 +27,7 @@ class FunctionAttrs:
         name: its global symbol.
         options: what it was partitioned for.
         scratch_bytes: the size of its last result, the scratch.
+        live_io_bytes: per call site, network inputs and outputs that are live there.
         idle_io_bytes: per call site, network inputs and outputs that are not live there.
         used_memory: per call site, what TVM's pass wrote; None unless built for AOT.
     """
@@ -33,6 +35,7 @@ class FunctionAttrs:
     name: str
     options: EthosUOptions
     scratch_bytes: int
+    live_io_bytes: tuple[int, ...]
     idle_io_bytes: tuple[int, ...]
     used_memory: tuple[int, ...] | None = None
 
@@ -45,7 +48,8 @@ def write_attrs(function: relay.Function, attrs: FunctionAttrs) -> relay.Functio
         _MEMORY_MODE: options.memory_mode,
         _SYSTEM_CONFIG: str(options.system_config),
         _SRAM_SIZE: options.sram_size or 0,
-        _SCRATCH: attrs.scratch_bytes,
+        SCRATCH_BYTES: attrs.scratch_bytes,
+        _LIVE_IO: list(attrs.live_io_bytes),
         _IDLE_IO: list(attrs.idle_io_bytes),
     }
     for key, value in values.items():
@@ -61,7 +65,7 @@ def read_attrs(function: relay.Function) -> FunctionAttrs:
     """
     attrs = dict(function.attrs.items())
     name = str(attrs.get("global_symbol", "?"))
-    if _SCRATCH not in attrs:
+    if SCRATCH_BYTES not in attrs:
         raise UserError(
             f"{name}: not partitioned by tvm_ethosu.partition.partition_for_ethosu, so its scratch "
             "memory is unknown"
@@ -75,7 +79,8 @@ def read_attrs(function: relay.Function) -> FunctionAttrs:
             str(attrs[_MEMORY_MODE]),
             str(attrs[_SYSTEM_CONFIG]),
         ),
-        int(attrs[_SCRATCH]),
+        int(attrs[SCRATCH_BYTES]),
+        tuple(int(size) for size in attrs[_LIVE_IO]),
         tuple(int(size) for size in attrs[_IDLE_IO]),
         None if used_memory is None else tuple(int(size) for size in used_memory),
     )

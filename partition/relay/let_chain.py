@@ -8,12 +8,13 @@ After:  one call of ``%f`` that reads the storage of ``%x`` and makes that of ``
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import tvm
 from tvm import relay
 
 from tvm_ethosu.partition.liveness import Role, Step, Storage
+from tvm_ethosu.partition.relay.attrs import SCRATCH_BYTES
 from tvm_ethosu.partition.relay.parse import call_name, span_name
 from tvm_ethosu.scheduler.errors import UserError
 
@@ -249,11 +250,25 @@ def _read_binding(found: Storages, index: int, binding: Binding) -> None:
         found.of[binding.var] = reads
         found.calls.append(Call(None, index, function, function_name(function)))
         return
-    name = span_name(value) or str(binding.var.name_hint)
-    makes = found.make(binding.var, name, Role.INNER)
+    makes = _make_results(found, binding, function)
     found.steps.append(Step(frozenset(reads), frozenset(makes)))
     if function is not None:
         found.calls.append(Call(len(found.steps) - 1, index, function, function_name(function)))
+
+
+def _make_results(
+    found: Storages, binding: Binding, function: relay.Function | None
+) -> tuple[int, ...]:
+    """Add the storages that a call makes; the last one of an NPU function is its scratch."""
+    name = span_name(binding.value)
+    if not name and function is not None:
+        name = f"result of {function_name(function)}"
+    makes = found.make(binding.var, name or str(binding.var.name_hint), Role.INNER)
+    if function is not None and SCRATCH_BYTES in dict(function.attrs.items()):
+        last = makes[-1]
+        label = f"scratch of {function_name(function)}"
+        found.all[last] = replace(found.all[last], name=label, role=Role.SCRATCH)
+    return makes
 
 
 def _callee(found: Storages, call: relay.Call) -> relay.Function | None:

@@ -23,7 +23,7 @@ from tvm_ethosu.partition.relay.rewrite import (
     npu_functions,
     return_idle_functions,
 )
-from tvm_ethosu.partition.relay.used_memory import learn_call_sites
+from tvm_ethosu.partition.relay.used_memory import io_place, learn_call_sites
 from tvm_ethosu.partition.rules import RULES, Rule
 from tvm_ethosu.scheduler.arch import Arch
 from tvm_ethosu.scheduler.budget import CallSite, budget_bytes
@@ -70,7 +70,8 @@ def _plan_scratch(
     """Return the scratch that a function needs; at least a byte, so that all calls look alike."""
     name = str(function.attrs["global_symbol"])
     graph = to_npu_graph(function, name, with_scratch=False)
-    budget, size = budget_bytes(options.sram_size, sites), options.sram_size
+    size = options.sram_size
+    budget = budget_bytes(size, sites, io_place())
     try:
         return max(schedule(graph, budget).scratch_bytes, 1)
     except Infeasible as error:
@@ -98,8 +99,9 @@ def _plan(mod: tvm.IRModule, options: EthosUOptions) -> tvm.IRModule:
     }
     planned = add_scratch_results(mod, scratch)
     for name, function in npu_functions(planned).items():
+        live = tuple(site.live_io_bytes for site in sites[name])
         idle = tuple(site.idle_io_bytes for site in sites[name])
-        attrs = FunctionAttrs(name, options, scratch[name], idle)
+        attrs = FunctionAttrs(name, options, scratch[name], live, idle)
         planned.update_func(planned.get_global_var(name), write_attrs(function, attrs))
     return relay.transform.InferType()(planned)
 

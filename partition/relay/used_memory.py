@@ -33,7 +33,7 @@ from tvm_ethosu.partition.relay.let_chain import (
     type_bytes,
 )
 from tvm_ethosu.partition.relay.prepare import Prepared, is_npu_function, prepare
-from tvm_ethosu.scheduler.budget import CallSite
+from tvm_ethosu.scheduler.budget import CallSite, IoPlace
 
 USED_MEMORY = "used_memory"
 IO_USED_MEMORY = "io_used_memory"
@@ -248,7 +248,20 @@ def with_stubs(mod: tvm.IRModule) -> tvm.IRModule:
 
 def call_site(call: CallReport) -> CallSite:
     """Return what a call leaves to an NPU function, by the tensors that others hold."""
-    return CallSite(call.used_memory_bytes, idle_io_bytes=total_bytes(call.idle_io))
+    io = [tensor for tensor in call.live if tensor.role in (Role.INPUT, Role.OUTPUT)]
+    return CallSite(
+        call.used_memory_bytes,
+        scratch_bytes=total_bytes(tensor for tensor in call.live if tensor.role is Role.SCRATCH),
+        live_io_bytes=total_bytes(io),
+        idle_io_bytes=total_bytes(call.idle_io),
+    )
+
+
+def io_place() -> IoPlace:
+    """Return where the pass context in force puts the network's inputs and outputs."""
+    config = tvm.transform.PassContext.current().config
+    in_pool = "tir.usmp.use_workspace_io" in config and bool(config["tir.usmp.use_workspace_io"])
+    return IoPlace.IN_POOL if in_pool else IoPlace.BESIDE_POOL
 
 
 def learn_call_sites(

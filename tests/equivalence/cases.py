@@ -102,7 +102,7 @@ def filters(per_channel: bool = True) -> st.SearchStrategy[Filter]:
         Filter,
         SEEDS,
         scales(),
-        scales(-8, 1),
+        scales(-8, 0),
         st.tuples(ZERO_POINTS, ZERO_POINTS),
         ACTIVATIONS,
         st.booleans() if per_channel else st.just(False),

@@ -245,9 +245,10 @@ def _scaled_operands(op: Elementwise, a: int, b: int) -> tuple[int, int]:
     if op.ifm.type.bits == 32:
         return a, b
     factor = op.opa_scale
-    left = 19 if op.ifm.type.bits == 8 else 14
+    left = 20 if op.ifm.type.bits == 8 else 15
+    shift = factor.shift + left
     if op.scale_mode is ScaleMode.OPA_32:
-        return scale(a, factor.multiplier, factor.shift, Rounding.DOUBLE), b << left
+        return scale(a << left, factor.multiplier, shift, Rounding.DOUBLE), (b << left) // 2
     if op.scale_mode is ScaleMode.OPB_32:
-        return a << left, scale(b, factor.multiplier, factor.shift, Rounding.DOUBLE)
+        return (a << left) // 2, scale(b << left, factor.multiplier, shift, Rounding.DOUBLE)
     return a * factor.multiplier, b * op.opb_scale

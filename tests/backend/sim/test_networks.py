@@ -92,7 +92,7 @@ def differences(source: bytes, compiled: bytes, inputs: int) -> Iterator[int]:
     assert network.streams
     for values, theirs in reference_case(source, inputs):
         ours = run_network(network, values).outputs
-        yield sum(int((a != b).sum()) for a, b in zip(ours, theirs, strict=True))
+        yield sum(int((a.ravel() != b.ravel()).sum()) for a, b in zip(ours, theirs, strict=True))
 
 
 def check(source: Path, folder: Path, options: VelaOptions, inputs: int) -> None:
