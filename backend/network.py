@@ -22,6 +22,8 @@ from tvm_ethosu.partition.tflite_file import TfliteFile
 from tvm_ethosu.scheduler.budget import budget_bytes
 
 MODULE_NAME = "default"
+# TVM's better planner of pools: its default, greedy_by_size, often needs more bytes.
+POOL_ALGORITHM = "hill_climb"
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ def compile_for_firmware(file: TfliteFile, options: EthosUOptions) -> FirmwareNe
     """
     start = time.perf_counter()
     module = partition_file(file, options)
-    with quiet_tuning_logs(), collect_builds() as builds, tvm.transform.PassContext(opt_level=3):
+    config = {"tir.usmp.algorithm": POOL_ALGORITHM}
+    context = tvm.transform.PassContext(opt_level=3, config=config)
+    with quiet_tuning_logs(), collect_builds() as builds, context:
         factory = relay.build(
             module,
             target=tvm.target.Target(f"ethos-u/{options.accelerator_config}"),

@@ -193,14 +193,14 @@ def weights_fit(params: OpParams) -> Rejection | None:
 
 
 def bias_fits(params: OpParams) -> Rejection | None:
-    """Biases need at most 40 bits."""
+    """Biases need at most 32 bits, the width of the accumulator."""
     assert isinstance(params, ConvParams)
     if params.bias is None:
         return None
-    limit = 1 << (arch.BIAS_BITS - 1)
+    limit = 1 << (arch.ACCUMULATOR_BITS - 1)
     for value in (int(params.bias.min()), int(params.bias.max())):
         if not -limit <= value < limit:
-            return Rejection("bias", str(value), f"{arch.BIAS_BITS} bits with sign")
+            return Rejection("bias", str(value), f"{arch.ACCUMULATOR_BITS} bits with sign")
     return None
 
 
@@ -320,11 +320,40 @@ def elementwise_extents_fit(params: OpParams) -> Rejection | None:
     return None
 
 
-def requantize_scales_fit(params: OpParams) -> Rejection | None:
-    """The factor from input to output is per tensor and can be written with a 6-bit shift."""
-    assert isinstance(params, RequantizeParams)
+def scales_are_per_tensor(params: OpParams) -> Rejection | None:
+    """There is one scale and zero point per tensor."""
+    assert isinstance(params, AddParams | RequantizeParams)
     if params.per_channel:
         return Rejection("scales", "one per channel", "one per tensor")
+    return None
+
+
+def zero_points_fit(params: OpParams) -> Rejection | None:
+    """Zero points are values of the tensor's type."""
+    assert isinstance(params, ConvParams | AddParams | RequantizeParams)
+    quants = [("input", params.ifm.dtype, params.ifm_quant)]
+    if isinstance(params, AddParams):
+        quants.append(("second input", params.ifm2.dtype, params.ifm2_quant))
+    quants.append(("output", params.ofm.dtype, params.ofm_quant))
+    for name, dtype, quant in quants:
+        limits = np.iinfo(dtype)
+        if not limits.min <= quant.zero_point <= limits.max:
+            limit = f"{limits.min} to {limits.max}"
+            return Rejection(f"{name} zero point", str(quant.zero_point), limit)
+    return None
+
+
+def average_sums_int32(params: OpParams) -> Rejection | None:
+    """An average is summed in int32, as TFLite does."""
+    assert isinstance(params, PoolParams)
+    if params.accumulator != "int32":
+        return Rejection("type of the sum", params.accumulator, "int32")
+    return None
+
+
+def requantize_scales_fit(params: OpParams) -> Rejection | None:
+    """The factor from input to output can be written with a 6-bit shift."""
+    assert isinstance(params, RequantizeParams)
     factor = params.ifm_quant.scale / params.ofm_quant.scale
     if quantize_multiplier(factor) is None:
         return Rejection("rescale factor", f"{factor:.6g}", "a positive number up to 2**31")

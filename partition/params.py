@@ -56,12 +56,13 @@ class ConvParams(OpParams):
 
 @dataclass(frozen=True)
 class PoolParams(OpParams):
-    """Maximum or average pooling."""
+    """Maximum or average pooling; ``accumulator`` is the type in which an average is summed."""
 
     kind: PoolKind
     kernel: Kernel
     padding: Padding
     layout: str
+    accumulator: str
     ceil_mode: bool
     count_include_pad: bool
     clamp: Clamp
@@ -70,6 +71,8 @@ class PoolParams(OpParams):
 @dataclass(frozen=True)
 class AddParams(OpParams):
     """Quantised addition with broadcasting."""
+
+    per_channel: bool
 
     ifm2: TensorType
     ifm_quant: Quant

@@ -37,8 +37,8 @@ def accumulator_factor(
 ) -> float:
     """Return the real factor from accumulator to OFM.
 
-    TFLite's kernels multiply the input scales in float32 for fully connected layers and for
-    uint8, in float64 for int8 convolutions (kernels/kernel_util.cc).
+    TFLite's kernels multiply the input scales in float32 for fully connected layers with one
+    weight scale and for uint8, in float64 otherwise (kernels/kernel_util.cc).
     """
     if product_in_float32:
         product = float(np.float32(ifm_scale) * np.float32(weight_scale))

@@ -79,6 +79,8 @@ MAX_WEIGHT_SUM = 127 * 65536
 MIN_WEIGHT = -255
 MAX_WEIGHT = 255
 BIAS_BITS = 40
+# Accumulators of operators on 8-bit feature maps.
+ACCUMULATOR_BITS = 32
 # A rescale's shift has 6 bits, its multiplier 32.
 MAX_RESCALE_SHIFT = 63
 

@@ -28,8 +28,8 @@ _LEFT_SHIFT: Final = {8: 20, 16: 15}
 """Bits by which ADD and SUB with a 32-bit operand scale shift both operands left, by input width.
 
 As in TFLite the scaled operand is shifted first and then multiplied with double rounding. For
-16-bit input this differs from scaling the unshifted operand in one of 30,000 results, and only this
-equals TFLite Micro. The other operand, whose scale is one half, is shifted by one bit less.
+16-bit input this rarely differs from scaling the unshifted operand, and only this equals TFLite
+Micro. The other operand, whose scale is one half, is shifted by one bit less.
 """
 _WORD_ONLY: Final = frozenset({ElementwiseMode.CLZ, ElementwiseMode.SHR, ElementwiseMode.SHL})
 

@@ -28,12 +28,29 @@ def _npu_decisions(mod: tvm.IRModule) -> Iterator[Decision]:
 
 def _cpu_groups(main: relay.Function) -> list[list[relay.Call]]:
     """Return the calls that stay, those that one operator of the model became together."""
+    calls = [
+        expr
+        for expr in post_order(main.body)
+        if call_name(expr) and call_name(expr) not in _OUR_OWN_CALLS
+    ]
+    owner = _owners(calls)
     groups: dict[str, list[relay.Call]] = {}
-    for index, expr in enumerate(post_order(main.body)):
-        name = call_name(expr)
-        if name and name not in _OUR_OWN_CALLS:
-            groups.setdefault(span_name(expr) or f"#{index}", []).append(expr)
+    for index, call in enumerate(calls):
+        key = span_name(call) or f"#{owner.get(call, index)}"
+        groups.setdefault(key, []).append(call)
     return list(groups.values())
+
+
+def _owners(calls: Sequence[relay.Call]) -> dict[relay.Call, int]:
+    """Return, for calls without a name in the model, which row's match they belong to."""
+    owner: dict[relay.Call, int] = {}
+    for index in reversed(range(len(calls))):
+        root = calls[index]
+        rule = None if root in owner or span_name(root) else _matching_rule(root, [])
+        while rule is not None and isinstance(root, relay.Call):
+            owner[root] = index
+            root = None if call_name(root) == rule.calls[0] else root.args[0]
+    return owner
 
 
 # Calls that stand around an operator's main work; they never name the reason by themselves.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tflite
 import tvm
 from tvm import relay
@@ -186,9 +188,35 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             dtype=dtype,
         )
 
+    def convert_qnn_fused_activation_function(
+        self, expr: Any, fused_activation_fn: int, scale: float, zero_point: float, dtype: str
+    ) -> Any:
+        """Clip as TFLite's kernels do: limits divided in float32, halves rounded away from zero."""
+        limits = _ACTIVATION_LIMITS.get(fused_activation_fn)
+        if limits is None:
+            return super().convert_qnn_fused_activation_function(
+                expr, fused_activation_fn, scale, zero_point, dtype
+            )
+        info = np.iinfo(dtype)
+        low, high = (_quantized_limit(limit, scale) + zero_point for limit in limits)
+        return relay.op.clip(expr, max(float(info.min), low), min(float(info.max), high))
+
     def _operator(self, op: Any) -> TfliteOperator:
         names = {self.file.tensors[index].name for index in op.OutputsAsNumpy()}
         return next(o for o in self.file.operators if names & set(o.outputs))
+
+
+_ACTIVATION_LIMITS = {
+    tflite.ActivationFunctionType.RELU: (0.0, math.inf),
+    tflite.ActivationFunctionType.RELU6: (0.0, 6.0),
+    tflite.ActivationFunctionType.RELU_N1_TO_1: (-1.0, 1.0),
+}
+
+
+def _quantized_limit(limit: float, scale: float) -> float:
+    """Return a real limit in steps of ``scale`` (TFLite: kernels/kernel_util.cc, Quantize)."""
+    steps = np.float32(limit) / np.float32(scale)
+    return float(np.copysign(np.floor(np.abs(steps) + np.float32(0.5)), steps))
 
 
 def _describe(operator: TfliteOperator) -> str:

@@ -7,6 +7,7 @@ After:  two operators; the dense one reads the convolution's tensor under anothe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from tvm import relay
@@ -93,6 +94,7 @@ class _GraphBuilder:
         self.tensors: dict[str, Tensor] = {}
         self.constants: dict[str, Constant] = {}
         self.names: dict[relay.Expr, str] = {}
+        self.origins: dict[relay.Expr, str] = {}
         for param in function.params:
             self.names[param] = self.add_tensor("in", tensor_type(param), str(param.name_hint))
         self.inputs = tuple(self.names[param] for param in function.params)
@@ -113,6 +115,7 @@ class _GraphBuilder:
         arguments = dict(zip(call.op.params, call.args, strict=True))
         sources = [self.names[arguments[var]] for var in _variables(call.op.body)]
         params = rule.parse(call.op.body)
+        self.origins[call] = params.origin
         if rule.lower is None:
             self.names[call] = sources[0]
             return
@@ -143,9 +146,11 @@ class _GraphBuilder:
     def claim_outputs(self, exprs: list[relay.Expr]) -> tuple[str, ...]:
         claimed: list[str] = []
         for expr in exprs:
-            name = self.names[expr]
+            name, origin = self.names[expr], self.origins.get(expr, "")
             if name in (*self.inputs, *self.constants, *claimed):
-                name = self.add_copy(name, tensor_type(expr), span_name(expr))
+                name = self.add_copy(name, tensor_type(expr), origin)
+            # The model's name of what is returned, which may be a view of what was computed.
+            self.tensors[name] = replace(self.tensors[name], origin=origin)
             claimed.append(name)
         return tuple(claimed)
 

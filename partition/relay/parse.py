@@ -134,6 +134,12 @@ def _reached(padding: Padding, kernel: Kernel, ifm: TensorType, ofm: TensorType)
     )
 
 
+def _layout(attrs: Any, data_layout: Any) -> str:
+    """Return the layout of the data; two joined by an arrow where input and output differ."""
+    out = str(getattr(attrs, "out_layout", ""))
+    return str(data_layout) if out in ("", str(data_layout)) else f"{data_layout}->{out}"
+
+
 def _common_conv(body: relay.Call, calls: _Accumulated) -> dict[str, Any]:
     main, requantize, bias_add = calls.main, calls.requantize, calls.bias_add
     scales = _array(main.args[5]).reshape(-1)
@@ -160,10 +166,12 @@ def parse_conv(body: relay.Call) -> ConvParams:
     conv, attrs = calls.main, calls.main.attrs
     ifm_channels = tensor_type(conv.args[0]).dims[-1]
     weights = _ohwi(conv, _array(conv.args[3]))
+    groups, kernel_layout = int(attrs.groups), str(attrs.kernel_layout)
     # With one input channel a depthwise convolution is an ordinary one, whatever its multiplier.
-    depthwise = str(attrs.kernel_layout) == "HWOI" and ifm_channels != 1
-    layouts = (str(attrs.data_layout), str(attrs.kernel_layout))
-    is_known = layouts[1] in ("HWIO", "HWOI")
+    depthwise = kernel_layout == "HWOI" and groups == ifm_channels != 1
+    is_known = kernel_layout == "HWIO" or (
+        kernel_layout == "HWOI" and (depthwise or ifm_channels == 1)
+    )
     kernel = Kernel(
         *weights.shape[1:3],
         *(int(stride) for stride in attrs.strides),
@@ -176,9 +184,9 @@ def parse_conv(body: relay.Call) -> ConvParams:
         weights=weights,
         kernel=kernel,
         padding=_reached(_padding(attrs.padding), kernel, common["ifm"], common["ofm"]),
-        groups=1 if ifm_channels == 1 else int(attrs.groups),
+        groups=1 if ifm_channels == 1 else groups,
         depth_multiplier=weights.shape[0] // ifm_channels if depthwise else 1,
-        layout=layouts[0] if is_known else "/".join(layouts),
+        layout=_layout(attrs, attrs.data_layout) + ("" if is_known else f" with {kernel_layout}"),
     )
 
 
@@ -203,6 +211,7 @@ def parse_dense(body: relay.Call) -> ConvParams:
 def _pool_params(
     body: relay.Call, clip: relay.Call | None, pool: relay.Call, ifm: relay.Expr, kind: PoolKind
 ) -> PoolParams:
+    """Return what both poolings have; ``ifm`` is the input before any cast."""
     attrs = pool.attrs
     ofm = tensor_type(body)
     kernel = Kernel(
@@ -217,7 +226,8 @@ def _pool_params(
         kind=kind,
         kernel=kernel,
         padding=_reached(_padding(attrs.padding), kernel, tensor_type(ifm), ofm),
-        layout=str(attrs.layout),
+        layout=_layout(attrs, attrs.layout),
+        accumulator=tensor_type(pool.args[0]).dtype,
         ceil_mode=bool(attrs.ceil_mode),
         count_include_pad=kind is PoolKind.AVERAGE and bool(attrs.count_include_pad),
         clamp=_clamp(clip, ofm.dtype),
@@ -245,6 +255,7 @@ def parse_add(body: relay.Call) -> AddParams:
         origin=span_name(body),
         ifm=tensor_type(add.args[0]),
         ofm=ofm,
+        per_channel=any(_array(arg).size > 1 for arg in add.args[2:8]),
         ifm2=tensor_type(add.args[1]),
         ifm_quant=_quant(add.args[2], add.args[3]),
         ifm2_quant=_quant(add.args[4], add.args[5]),

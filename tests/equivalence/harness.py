@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tvm
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tvm import relay
 
@@ -44,6 +44,7 @@ def _settings(examples: int) -> settings:
         derandomize=True,
         deadline=None,
         database=None,
+        phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )
 

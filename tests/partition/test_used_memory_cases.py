@@ -366,7 +366,7 @@ def test_partitioned_modules_have_the_numbers_that_relay_build_writes(inside_mai
     target = tvm.target.Target("ethos-u/ethos-u55-128")
     if inside_main:
         report = analyze_used_memory(module, target=target)
-        found = {name: numbers for name, numbers in report.used_memory().items()}
+        found = report.used_memory()
     else:
         body, found = annotate_used_memory(module, target=target)["main"].body, {}
         while isinstance(body, relay.Let):
