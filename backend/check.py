@@ -165,13 +165,13 @@ def load_inputs(file: TfliteFile, paths: Sequence[Path]) -> list[Array]:
     return arrays
 
 
-@dataclass
 class _Tally:
     """What has been added up for one tensor."""
 
-    elements: int = 0
-    differing: int = 0
-    largest: int = 0
+    def __init__(self) -> None:
+        self.elements = 0
+        self.differing = 0
+        self.largest = 0
 
     def add(self, ours: Array, expected: Array) -> None:
         difference = np.abs(ours.astype(np.int64) - expected.astype(np.int64).reshape(ours.shape))

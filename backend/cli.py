@@ -6,6 +6,7 @@ import contextlib
 import sys
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,12 @@ def _npu_options(command: Any) -> Any:
     """Add the options that decide how a network is compiled."""
     for option in (
         click.option(
+            "--optimise",
+            default="performance",
+            show_default=True,
+            help="performance: fewest cycles within --sram-size. size: least SRAM.",
+        ),
+        click.option(
             "--system-config", default=None, help="Memory system, by Vela's name (see docs)."
         ),
         click.option(
@@ -72,20 +79,22 @@ _JSON = click.option(
 
 
 def _options(
-    accelerator: str, sram_size: str | None, memory_mode: str, system_config: str | None
+    accelerator: str,
+    sram_size: str | None,
+    memory_mode: str,
+    system_config: str | None,
+    optimise: str,
 ) -> EthosUOptions:
     size_bytes = None if sram_size is None else parse_size(sram_size)
-    return EthosUOptions(accelerator, size_bytes, memory_mode, system_config)
+    return EthosUOptions(accelerator, size_bytes, memory_mode, system_config, optimise)
 
 
 def _with_smallest_size(error: Infeasible, model: Path, options: EthosUOptions) -> Infeasible:
-    """Return the error with the smallest sram_size that works, found by compiling without one."""
+    """Return the error with the smallest sram_size that works, found by compiling for size."""
     from tvm_ethosu.backend.network import compile_for_firmware
     from tvm_ethosu.partition.tflite_file import load_tflite
 
-    unlimited = EthosUOptions(
-        options.accelerator_config, None, options.memory_mode, options.system_config
-    )
+    unlimited = replace(options, sram_size=None, optimise="size")
     smallest = compile_for_firmware(load_tflite(model), unlimited).sram.total_bytes
     return Infeasible(
         f"{error}\nthe smallest --sram-size that works is {smallest}",
@@ -140,10 +149,11 @@ def compile_command(
     sram_size: str | None,
     memory_mode: str,
     system_config: str | None,
+    optimise: str,
     json_path: Path | None,
 ) -> None:
     """Compile MODEL to C: NPU functions with their command streams, CPU operators beside."""
-    options = _options(accelerator, sram_size, memory_mode, system_config)
+    options = _options(accelerator, sram_size, memory_mode, system_config, optimise)
     from tvm_ethosu.backend.network import compile_for_firmware
     from tvm_ethosu.backend.outputs import write_firmware, write_json
     from tvm_ethosu.backend.report import compile_report, memory_table
@@ -177,10 +187,11 @@ def explain(
     sram_size: str | None,
     memory_mode: str,
     system_config: str | None,
+    optimise: str,
     json_path: Path | None,
 ) -> None:
     """List MODEL's operators: which run on the NPU, which on the CPU, and why."""
-    options = _options(accelerator, sram_size, memory_mode, system_config)
+    options = _options(accelerator, sram_size, memory_mode, system_config, optimise)
     from tvm_ethosu.backend.network import partition_file
     from tvm_ethosu.backend.outputs import write_json
     from tvm_ethosu.backend.report import operator_rows, operator_table
@@ -258,6 +269,7 @@ def run(
     sram_size: str | None,
     memory_mode: str,
     system_config: str | None,
+    optimise: str,
     input_paths: tuple[Path, ...],
     seed: int,
     count: int,
@@ -266,7 +278,7 @@ def run(
     json_path: Path | None,
 ) -> None:
     """Run MODEL with its NPU functions on the simulator."""
-    options = _options(accelerator, sram_size, memory_mode, system_config)
+    options = _options(accelerator, sram_size, memory_mode, system_config, optimise)
     from tvm_ethosu.backend.check import Checker, load_for_host
     from tvm_ethosu.backend.session import inference_table, run_session, session_report
     from tvm_ethosu.partition.tflite_file import load_tflite

@@ -30,7 +30,7 @@ from tvm_ethosu.backend.vela_files import (
     Array,
     Network,
     read_network,
-    reference_outputs,
+    reference_runner,
     run_network,
 )
 from tvm_ethosu.scheduler.errors import UserError
@@ -199,7 +199,7 @@ def random_inputs(network: Network, seed: int) -> tuple[Array, ...]:
 
 
 def _differences(original: bytes, values: tuple[Array, ...], result: Result) -> int:
-    expected = reference_outputs(original, values)
+    expected = reference_runner(original)(values)
     total = 0
     for ours, theirs in zip(result.outputs, expected, strict=True):
         typed = ours.view(theirs.dtype).reshape(theirs.shape)

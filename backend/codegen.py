@@ -16,7 +16,7 @@ from tvm_ethosu.partition.relay.legalize import to_npu_graph
 from tvm_ethosu.partition.relay.used_memory import io_place
 from tvm_ethosu.scheduler.budget import CallSite, budget_bytes
 from tvm_ethosu.scheduler.compile import schedule
-from tvm_ethosu.scheduler.errors import Infeasible, UserError
+from tvm_ethosu.scheduler.errors import Infeasible, InternalError, UserError
 
 
 def call_sites(attrs: FunctionAttrs, used_memory: tuple[int, ...]) -> tuple[CallSite, ...]:
@@ -35,10 +35,10 @@ def call_sites(attrs: FunctionAttrs, used_memory: tuple[int, ...]) -> tuple[Call
     )
 
 
-def _budget(attrs: FunctionAttrs) -> int | None:
-    """Return the scratch budget by this build's ``used_memory``; only AOT builds have it."""
+def _check_budget(attrs: FunctionAttrs) -> None:
+    """Check that the scratch fits what this build's ``used_memory`` leaves; only AOT has it."""
     if attrs.used_memory is None:
-        return None
+        return
     sites = call_sites(attrs, attrs.used_memory)
     budget = budget_bytes(attrs.options.sram_size, sites, io_place())
     if budget is not None and attrs.scratch_bytes > max(budget, 1):
@@ -49,7 +49,6 @@ def _budget(attrs: FunctionAttrs) -> int | None:
             required_bytes=attrs.scratch_bytes,
             available_bytes=max(budget, 0),
         )
-    return budget
 
 
 def _check_request(request: BuildRequest, options: EthosUOptions) -> None:
@@ -77,9 +76,14 @@ def compile_function(function: relay.Function) -> tuple[Program, FunctionAttrs]:
     """
     attrs = read_attrs(function)
     graph = to_npu_graph(function, attrs.name, with_scratch=True)
-    budget = _budget(attrs)
-    limit = attrs.scratch_bytes if budget is None else min(budget, attrs.scratch_bytes)
-    allocation = schedule(graph, limit)
+    _check_budget(attrs)
+    # The same graph and budget as in the partitioner give the same plan.
+    allocation = schedule(graph, attrs.budget_bytes, attrs.options.objective)
+    if allocation.scratch_bytes > attrs.scratch_bytes:
+        raise InternalError(
+            f"{attrs.name}: planned for {attrs.scratch_bytes} bytes of scratch, now takes "
+            f"{allocation.scratch_bytes}"
+        )
     return emit_program(allocation, attrs.options.arch), attrs
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -18,11 +18,15 @@ from tvm_ethosu.backend.program import (
     Source,
 )
 from tvm_ethosu.scheduler.allocate import Allocation
-from tvm_ethosu.scheduler.arch import ALIGN_BYTES, MAX_REGIONS, Arch
+from tvm_ethosu.scheduler.arch import ALIGN_BYTES, MAX_DIM, MAX_REGIONS, Arch
 from tvm_ethosu.scheduler.blocks import choose_block
 from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, NpuGraph, NpuOp
-from tvm_ethosu.scheduler.plan import Layout
+from tvm_ethosu.scheduler.plan import Layout, Schedule
 from tvm_ethosu.scheduler.ports import Block
+from tvm_ethosu.scheduler.stripes import Step, cut_op, input_rows
+
+# More rows than any feature map has: such memory never wraps around.
+_MANY_ROWS = MAX_DIM + 1
 
 
 class _ConstantsBuilder:
@@ -42,21 +46,26 @@ def _arguments(graph: NpuGraph) -> tuple[str, ...]:
     return (*graph.inputs, *graph.outputs)
 
 
-def _io_tensors(graph: NpuGraph, ops: Sequence[NpuOp]) -> tuple[str, ...]:
-    """Return which inputs and outputs of the function these operators touch, in argument order."""
+def _io_tensors(graph: NpuGraph, steps: Sequence[Step]) -> tuple[str, ...]:
+    """Return which inputs and outputs of the function these steps touch, in argument order."""
+    ops = [graph.ops[index] for index in dict.fromkeys(step.op for step in steps)]
     touched = {operand.tensor for op in ops for operand in (*op.inputs, op.ofm)}
     return tuple(name for name in _arguments(graph) if name in touched)
 
 
-def split_invocations(graph: NpuGraph) -> Iterator[tuple[NpuOp, ...]]:
-    """Yield runs of operators that need no more inputs and outputs than there are base pointers."""
-    run: list[NpuOp] = []
-    for op in graph.ops:
-        if len(_io_tensors(graph, [*run, op])) > MAX_REGIONS - FIRST_IO_REGION:
+def split_invocations(schedule: Schedule) -> Iterator[tuple[Step, ...]]:
+    """Yield runs of steps that need no more inputs and outputs than there are base pointers."""
+    run: list[Step] = []
+    for step in schedule.steps:
+        if _is_full(schedule.graph, run, step):
             yield tuple(run)
             run = []
-        run.append(op)
+        run.append(step)
     yield tuple(run)
+
+
+def _is_full(graph: NpuGraph, run: Sequence[Step], step: Step) -> bool:
+    return len(_io_tensors(graph, [*run, step])) > MAX_REGIONS - FIRST_IO_REGION
 
 
 class _Emitter:
@@ -67,41 +76,85 @@ class _Emitter:
         self.arch = arch
         self.graph = allocation.schedule.graph
         self.constants = _ConstantsBuilder()
-        self.placements: dict[str, vela.Placement] = {}
-        layouts = allocation.schedule.layouts
-        for name, offset in allocation.addresses.items():
-            self.placements[name] = vela.Placement(SCRATCH_REGION, offset, layouts[name])
+        self.placements = self._scratch_placements() | self._constant_placements()
+        self.blocks: dict[NpuOp, Block] = {}
+        self.depths: dict[str, int] = {}
+        self.ranges: dict[tuple[str, int], tuple[list[vela.Range], list[vela.Range]]] = {}
+
+    def _scratch_placements(self) -> dict[str, vela.Placement]:
+        schedule = self.allocation.schedule
+        return {
+            buffer.tensor: vela.Placement(
+                SCRATCH_REGION,
+                self.allocation.addresses[buffer.tensor],
+                schedule.layouts[buffer.tensor],
+                buffer.rows,
+            )
+            for buffer in schedule.buffers
+        }
+
+    def _constant_placements(self) -> dict[str, vela.Placement]:
+        placements = {}
         for name in self.graph.tensors:
             if name in self.graph.constants:
                 at = self.constants.add(self.graph.constants[name].data.tobytes())
-                self.placements[name] = vela.Placement(at.region, at.offset, Layout.NHWC)
+                placements[name] = self._whole(name, at.region, at.offset)
+        return placements
 
-    def _encode(self, operation: vela.Operation, block: Block) -> None:
-        """Encode scales and weights of a convolution, core by core, and tell the operation."""
+    def _whole(self, name: str, region: int, offset: int) -> vela.Placement:
+        """Return the placement of a tensor that is in memory from its first row to its last."""
+        return vela.Placement(region, offset, Layout.NHWC, _MANY_ROWS)
+
+    def _constant_ranges(
+        self, operation: vela.Operation, op: Conv2D | DepthwiseConv2D, block: Block
+    ) -> tuple[list[vela.Range], list[vela.Range]]:
+        """Return where scales and weights lie; they are encoded once for each block depth."""
+        key = (op.name, block.c)
+        if key not in self.ranges:
+            bias = self.graph.constants[op.bias].data.astype(np.int64)
+            weights = self.graph.constants[op.weights].data.astype(np.int16)
+            scales = vela.encode_scales(self.arch, bias, op.rescale)
+            streams = vela.encode_weights(operation, self.arch, weights, block)
+            self.ranges[key] = (
+                [self.constants.add(piece) for piece in scales],
+                [self.constants.add(piece) for piece in streams],
+            )
+        return self.ranges[key]
+
+    def _block(self, operation: vela.Operation) -> Block:
+        """Return the block config of an operation; of the same depth for all stripes if it can."""
         op = operation.op
-        if not isinstance(op, Conv2D | DepthwiseConv2D):
-            return
-        bias = self.graph.constants[op.bias].data.astype(np.int64)
-        weights = self.graph.constants[op.weights].data.astype(np.int16)
-        scales = vela.encode_scales(self.arch, bias, op.rescale)
-        streams = vela.encode_weights(operation, self.arch, weights, block)
-        vela.set_constants(
-            operation,
-            [self.constants.add(piece) for piece in scales],
-            [self.constants.add(piece) for piece in streams],
-        )
+        if op not in self.blocks:
+            legal = vela.legal_blocks(operation, self.arch)
+            depth = self.depths.get(op.name)
+            same = [block for block in legal if block.c == depth]
+            self.blocks[op] = choose_block(op, same or legal)
+            self.depths.setdefault(op.name, self.blocks[op].c)
+        return self.blocks[op]
 
-    def invocation(self, ops: Sequence[NpuOp]) -> Invocation:
-        io = _io_tensors(self.graph, ops)
+    def _operation(self, step: Step, placements: Mapping[str, vela.Placement]) -> vela.Operation:
+        whole = self.graph.ops[step.op]
+        views = {
+            operand.tensor: vela.View(
+                placements[operand.tensor], input_rows(whole, operand, step.rows).start
+            )
+            for operand in whole.inputs
+        }
+        views[whole.ofm.tensor] = vela.View(placements[whole.ofm.tensor], step.rows.start)
+        operation = vela.make_operation(cut_op(whole, step.rows), views)
+        block = self._block(operation)
+        vela.set_block(operation, block)
+        if isinstance(whole, Conv2D | DepthwiseConv2D):
+            vela.set_constants(operation, *self._constant_ranges(operation, whole, block))
+        return operation
+
+    def invocation(self, steps: Sequence[Step]) -> Invocation:
+        io = _io_tensors(self.graph, steps)
         regions = {name: FIRST_IO_REGION + index for index, name in enumerate(io)}
         placements = self.placements | {
-            name: vela.Placement(region, 0, Layout.NHWC) for name, region in regions.items()
+            name: self._whole(name, region, 0) for name, region in regions.items()
         }
-        operations = [vela.make_operation(op, placements) for op in ops]
-        for operation in operations:
-            block = choose_block(operation.op, vela.legal_blocks(operation, self.arch))
-            vela.set_block(operation, block)
-            self._encode(operation, block)
+        operations = [self._operation(step, placements) for step in steps]
         words = vela.command_stream(operations, self.arch)
         bindings = tuple(self._io_binding(name, region) for name, region in regions.items())
         return Invocation(words, bindings)
@@ -128,7 +181,7 @@ def emit_program(allocation: Allocation, arch: Arch) -> Program:
     """Return the program of an allocated schedule for one accelerator."""
     emitter = _Emitter(allocation, arch)
     graph = emitter.graph
-    partial = [emitter.invocation(ops) for ops in split_invocations(graph)]
+    partial = [emitter.invocation(steps) for steps in split_invocations(allocation.schedule)]
     common = emitter.common_bindings()
     invocations = tuple(Invocation(p.words, (*common, *p.bindings)) for p in partial)
 

@@ -63,6 +63,7 @@ def partition_file(file: TfliteFile, options: EthosUOptions) -> tvm.IRModule:
         sram_size=options.sram_size,
         memory_mode=options.memory_mode,
         system_config=options.system_config,
+        optimise=options.optimise,
         mod_name=MODULE_NAME,
     )
 

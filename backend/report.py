@@ -54,6 +54,7 @@ def compile_report(file: TfliteFile, network: FirmwareNetwork) -> dict[str, Any]
         "accelerator": network.options.accelerator_config,
         "memory_mode": network.options.memory_mode,
         "system_config": network.options.system_config,
+        "optimise": network.options.optimise,
         "sram_size": network.options.sram_size,
         "sram_bytes": network.sram.total_bytes,
         "pool_bytes": network.sram.pool_bytes,

@@ -67,11 +67,15 @@ _LAYOUTS: Mapping[Layout, Any] = {
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a tensor lies: which base pointer, at which offset, in which layout."""
+    """Where a tensor lies: which base pointer, at which offset, in which layout.
+
+    ``rows`` is the number of rows that the memory holds: row r lies where row r - rows did.
+    """
 
     region: int
     offset: int
     layout: Layout
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -117,16 +121,35 @@ def _round_up(value: int, to: int) -> int:
     return -(-value // to) * to
 
 
-def _feature_map(operand: Operand, placement: Placement) -> Any:
+@dataclass(frozen=True)
+class View:
+    """Rows of a placed tensor, from ``first_row`` on, as many as the operand has."""
+
+    placement: Placement
+    first_row: int
+
+
+def _tiles(operand: Operand, view: View) -> Any:
+    """Return the tiles of rows in a rolling buffer: up to its end, and on from its begin."""
+    shape, placement = operand.shape, view.placement
+    row_bytes = shape.w * shape.c * operand.dtype.size_bytes
+    slot = view.first_row % placement.rows
+    upper = min(shape.h, placement.rows - slot)
+    first = placement.offset + slot * row_bytes
+    wrapped = placement.offset if upper < shape.h else 0
+    return api.NpuTileBox(upper, 0, shape.w, [first, 0, wrapped, 0])
+
+
+def _feature_map(operand: Operand, view: View) -> Any:
     if operand.dtype not in _DTYPES:
         raise InternalError(f"{operand}: the NPU stream is only made for 8-bit feature maps")
     feature_map = api.NpuFeatureMap()
     shape = operand.shape
     feature_map.data_type = _DTYPES[operand.dtype]
-    feature_map.region = placement.region
+    feature_map.region = view.placement.region
     feature_map.shape = api.NpuShape3D(shape.h, shape.w, shape.c)
-    feature_map.tiles = api.NpuTileBox(shape.h, 0, shape.w, [placement.offset, 0, 0, 0])
-    feature_map.layout = _LAYOUTS[placement.layout]
+    feature_map.tiles = _tiles(operand, view)
+    feature_map.layout = _LAYOUTS[view.placement.layout]
     feature_map.quantization = api.NpuQuantization(operand.quant.scale, operand.quant.zero_point)
     feature_map.name = operand.tensor
     return feature_map
@@ -204,15 +227,15 @@ def _bare_operation(op: NpuOp) -> tuple[Any, Kernel, Padding]:
             return api.NpuElementWiseOperation(api.NpuElementWiseOp.ADD), unit, no_padding
 
 
-def make_operation(op: NpuOp, placements: Mapping[str, Placement]) -> Operation:
-    """Return Vela's form of an operator whose tensors lie at ``placements``."""
+def make_operation(op: NpuOp, views: Mapping[str, View]) -> Operation:
+    """Return Vela's form of an operator whose tensors are seen through ``views``."""
     operation, kernel, padding = _bare_operation(op)
     unit = _scale_unit(op)
     ifm, ofm = _scaled(op.ifm, unit), _scaled(op.ofm, unit)
-    operation.ifm = _feature_map(ifm, placements[ifm.tensor])
-    operation.ofm = _feature_map(ofm, placements[ofm.tensor])
+    operation.ifm = _feature_map(ifm, views[ifm.tensor])
+    operation.ofm = _feature_map(ofm, views[ofm.tensor])
     if isinstance(op, Add):
-        operation.ifm2 = _feature_map(_scaled(op.ifm2, unit), placements[op.ifm2.tensor])
+        operation.ifm2 = _feature_map(_scaled(op.ifm2, unit), views[op.ifm2.tensor])
     operation.kernel = _kernel(kernel)
     operation.padding = _padding(padding)
     operation.activation = _activation(op.clamp, ofm)
@@ -304,11 +327,16 @@ def command_stream(operations: Sequence[Operation], arch: Arch) -> tuple[int, ..
 
 
 def _block_dependency_is_unsafe(op: NpuOp) -> bool:
-    """Return whether Vela assumes rows that the operator's first blocks do not start from.
+    """Return whether Vela assumes other rows than the operator's first blocks read.
 
-    Its block dependency takes the padding at the right for the padding at the top.
+    Its block dependency takes the padding at the right for the padding at the top: where they
+    differ, the rows that it looks at begin or end too early.
     """
-    return isinstance(op, Conv2D | DepthwiseConv2D | Pool) and op.padding.top > op.padding.right
+    match op:
+        case Conv2D() | DepthwiseConv2D() | Pool():
+            return op.padding.top != op.padding.right
+        case _:
+            return False
 
 
 _SET_BLOCKDEP = 0x12F

@@ -45,7 +45,7 @@ class Core(Enum):
 
 
 class MemoryMode(Enum):
-    """Where Vela puts the arena; the value is its name in Vela's configuration file."""
+    """Where Vela puts the arena; the value is its name in Vela's file."""
 
     SHARED_SRAM = "Shared_Sram"
     SRAM_ONLY = "Sram_Only"
@@ -217,16 +217,11 @@ def run_network(network: Network, inputs: Sequence[Array], *, strict: bool = Tru
     return NetworkRun(tuple(storage.array(index) for index in network.outputs), tuple(reports))
 
 
-def reference_outputs(model: bytes, inputs: Sequence[Array]) -> tuple[Array, ...]:
-    """Run a TFLite file on TensorFlow Lite Micro's reference kernels.
-
-    Raises Unsupported when it lacks an operator.
-    """
-    return reference_runner(model)(inputs)
-
-
 def reference_runner(model: bytes) -> Callable[[Sequence[Array]], tuple[Array, ...]]:
-    """Return a function that runs ``model`` on TensorFlow Lite Micro, many times if wanted."""
+    """Return a function that runs a TFLite file on TensorFlow Lite Micro's reference kernels.
+
+    Raises Unsupported, as does the function, when it lacks an operator.
+    """
     from tflite_micro.python.tflite_micro import runtime
 
     outputs = Model.GetRootAsModel(bytearray(model), 0).Subgraphs(0).OutputsLength()
@@ -326,8 +321,8 @@ def _input_ranges(
 
 def _run_cpu(operator: CpuOperator, network: Network, storage: _Storage) -> None:
     variable = [index for index in operator.inputs if network.tensors[index].data is None]
-    model = _cut_out(operator.model, operator.index)
-    results = reference_outputs(model, [storage.array(index) for index in variable])
+    run_operator = reference_runner(_cut_out(operator.model, operator.index))
+    results = run_operator([storage.array(index) for index in variable])
     for index, values in zip(operator.outputs, results, strict=True):
         storage.store(index, np.ascontiguousarray(values).reshape(-1).view(np.uint8))
 

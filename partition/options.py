@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tvm_ethosu.scheduler.arch import Arch, MemoryMode, find_arch
 from tvm_ethosu.scheduler.errors import UserError
+from tvm_ethosu.scheduler.search import Objective
 
 _UNITS = {"": 1, "K": 1024, "M": 1024 * 1024}
 
@@ -35,6 +36,7 @@ class EthosUOptions:
         memory_mode: ``Shared_Sram`` (constants in flash, all tensors in SRAM) or ``Sram_Only``
             (constants in SRAM too, not counted in ``sram_size``).
         system_config: the memory system by Vela's name; None takes the accelerator's usual one.
+        optimise: ``performance`` (fewest cycles within ``sram_size``) or ``size`` (least SRAM).
 
     Raises:
         UserError: a value is unknown; the message lists the known ones.
@@ -44,10 +46,15 @@ class EthosUOptions:
     sram_size: int | None = None
     memory_mode: str = "Shared_Sram"
     system_config: str | None = None
+    optimise: str = "performance"
 
     def __post_init__(self) -> None:
         arch = find_arch(self.accelerator_config)
         _check_memory_mode(self.memory_mode)
+        known_objectives = [objective.value for objective in Objective]
+        if self.optimise not in known_objectives:
+            known = ", ".join(known_objectives)
+            raise UserError(f"optimise: unknown (got '{self.optimise}', known: {known})")
         if self.system_config is None:
             object.__setattr__(self, "system_config", arch.default_system_config)
         elif self.system_config not in arch.system_configs:
@@ -59,6 +66,11 @@ class EthosUOptions:
         is_size = self.sram_size is None or (isinstance(self.sram_size, int) and self.sram_size > 0)
         if not is_size:
             raise UserError(f"sram_size: must be a positive number of bytes (got {self.sram_size})")
+
+    @property
+    def objective(self) -> Objective:
+        """Return what plans are chosen for."""
+        return Objective(self.optimise)
 
     @property
     def arch(self) -> Arch:

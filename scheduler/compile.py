@@ -3,25 +3,70 @@
 from __future__ import annotations
 
 from tvm_ethosu.scheduler.allocate import Allocation, allocate, peak_operator
+from tvm_ethosu.scheduler.arch import ALIGN_BYTES
 from tvm_ethosu.scheduler.dump import short_origin
 from tvm_ethosu.scheduler.errors import Infeasible
 from tvm_ethosu.scheduler.ir import NpuGraph
-from tvm_ethosu.scheduler.plan import plan_whole_tensors
+from tvm_ethosu.scheduler.plan import plan_segments, plan_whole_tensors
+from tvm_ethosu.scheduler.search import Objective, PlanSearch
 from tvm_ethosu.scheduler.verify import verify_graph
 
+# A plan's peak counts bytes; addresses may need more. So plans for a little less are tried too.
+_TIGHTER = (1.0, 0.97, 0.94, 0.9, 0.85, 0.8)
 
-def schedule(graph: NpuGraph, budget_bytes: int | None) -> Allocation:
+
+def schedule(
+    graph: NpuGraph, budget_bytes: int | None, objective: Objective = Objective.PERFORMANCE
+) -> Allocation:
     """Plan the graph within ``budget_bytes`` of scratch (None: no limit).
+
+    For performance the plan has the fewest estimated cycles, for size the least memory.
 
     Raises:
         Infeasible: the scratch needs more; the message names the operator at the peak and what
             it holds.
         InternalError: the graph breaks an invariant of ``verify_graph``.
     """
-    allocation = allocate(plan_whole_tensors(verify_graph(graph)))
-    if budget_bytes is not None and allocation.scratch_bytes > budget_bytes:
-        raise _infeasible(allocation, budget_bytes)
-    return allocation
+    whole = allocate(plan_whole_tensors(verify_graph(graph)))
+    search = PlanSearch(graph)
+    if objective is Objective.PERFORMANCE:
+        if budget_bytes is None or whole.scratch_bytes <= budget_bytes:
+            return whole
+        found = _within(search, budget_bytes)
+        if found is not None:
+            return found
+    least = _least(search, whole)
+    if budget_bytes is None or least.scratch_bytes <= budget_bytes:
+        return least
+    raise _infeasible(least, budget_bytes)
+
+
+def _within(search: PlanSearch, budget_bytes: int) -> Allocation | None:
+    """Return the fastest plan that can be placed within a budget, or None if none is found."""
+    budget_bytes = budget_bytes // ALIGN_BYTES * ALIGN_BYTES
+    for share in _TIGHTER:
+        segments = search.find(int(budget_bytes * share))
+        if segments is None:
+            return None
+        allocation = allocate(plan_segments(search.graph, segments))
+        if allocation.scratch_bytes <= budget_bytes:
+            return allocation
+    return None
+
+
+def _least(search: PlanSearch, whole: Allocation) -> Allocation:
+    """Return the plan with the least memory, by halving what may still be saved."""
+    best, impossible = whole, -ALIGN_BYTES
+    while best.scratch_bytes - impossible > ALIGN_BYTES:
+        middle = (best.scratch_bytes + impossible) // 2 // ALIGN_BYTES * ALIGN_BYTES
+        # At last the next smaller size is tried, so that nothing below is possible.
+        budget = min(max(middle, impossible + ALIGN_BYTES), best.scratch_bytes - ALIGN_BYTES)
+        found = _within(search, budget)
+        if found is None:
+            impossible = budget
+        else:
+            best = found
+    return best
 
 
 def _infeasible(allocation: Allocation, budget_bytes: int) -> Infeasible:
@@ -34,8 +79,8 @@ def _infeasible(allocation: Allocation, budget_bytes: int) -> Infeasible:
     if allocation.schedule.buffers:
         index, buffers = peak_operator(allocation)
         held = ", ".join(
-            f"{graph.tensors[b.tensor].shape} {graph.tensors[b.tensor].dtype.value} "
-            f"({b.size_bytes} bytes)"
+            f"{b.rows} rows of {graph.tensors[b.tensor].shape} "
+            f"{graph.tensors[b.tensor].dtype.value} ({b.size_bytes} bytes)"
             for b in buffers
         )
         operator = short_origin(graph.ops[index].origin)

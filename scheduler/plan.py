@@ -1,18 +1,27 @@
-"""The schedule: in which order operators run, how tensors lie in memory, what lives when.
-
-This planner runs one operator after the other with whole feature maps. Cascades and stripes
-replace ``plan_whole_tensors`` without changing what a ``Schedule`` says.
-"""
+"""The schedule: in which order rows are made, how tensors lie in memory, what lives when."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
 from tvm_ethosu.scheduler.arch import ALIGN_BYTES, BRICK_CHANNELS
-from tvm_ethosu.scheduler.ir import NpuGraph, Tensor
+from tvm_ethosu.scheduler.ir import Add, NpuGraph, Requantize, Tensor
+from tvm_ethosu.scheduler.stripes import (
+    DOWNWARDS,
+    UPWARDS,
+    Direction,
+    Rows,
+    RowUse,
+    Step,
+    can_roll,
+    overlap_distance,
+    rolling_rows,
+    row_use,
+    segment_steps,
+)
 
 
 class Layout(Enum):
@@ -36,20 +45,47 @@ class LiveRange:
 
 @dataclass(frozen=True)
 class Buffer:
-    """Scratch memory for one inner tensor."""
+    """Scratch memory for one inner tensor, or for ``rows`` rows of it that come and go."""
 
     tensor: str
     size_bytes: int
     live: LiveRange
+    rows: int
+
+
+@dataclass(frozen=True, order=True)
+class Segment:
+    """Operators ``[start, stop)`` executed together, ``stripe_rows`` rows of the last at a time."""
+
+    start: int
+    stop: int
+    stripe_rows: int
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """A tensor that grows into rows of another that are dead by then.
+
+    Going downwards, ``target`` must begin at least ``distance_bytes`` before ``source``; going
+    upwards, it must end as much behind it.
+    """
+
+    source: str
+    target: str
+    distance_bytes: int
+    direction: Direction = DOWNWARDS
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A graph with the layout of each tensor and the scratch buffers of the inner ones."""
+    """A graph with its steps, the layout of each tensor, and buffers for the inner ones."""
 
     graph: NpuGraph
+    segments: tuple[Segment, ...]
+    steps: tuple[Step, ...]
     layouts: Mapping[str, Layout]
     buffers: tuple[Buffer, ...]
+    overlaps: tuple[Overlap, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layouts", MappingProxyType(dict(self.layouts)))
@@ -81,7 +117,12 @@ def choose_layout(graph: NpuGraph, tensor: Tensor) -> Layout:
     )
 
 
-def live_ranges(graph: NpuGraph) -> dict[str, LiveRange]:
+def row_bytes(tensor: Tensor) -> int:
+    """Return the bytes of one row; both layouts take the same, see ``choose_layout``."""
+    return tensor.shape.w * tensor.shape.c * tensor.dtype.size_bytes
+
+
+def uses(graph: NpuGraph) -> dict[str, LiveRange]:
     """Return from which operator to which each inner tensor is in use.
 
     A tensor lives from the operator that writes it to the last that reads it, both included.
@@ -95,11 +136,174 @@ def live_ranges(graph: NpuGraph) -> dict[str, LiveRange]:
     return {name: LiveRange(start[name], stop[name]) for name in start if is_inner(graph, name)}
 
 
+def kept_tensors(graph: NpuGraph, start: int, stop: int) -> frozenset[str]:
+    """Return the tensors that operators ``[start, stop)`` make for others than themselves."""
+    later = {operand.tensor for op in graph.ops[stop:] for operand in op.inputs}
+    made = {op.ofm.tensor for op in graph.ops[start:stop]}
+    return frozenset(made & (later | set(graph.outputs)))
+
+
+@dataclass(frozen=True)
+class SegmentPlan:
+    """A segment's steps, the buffers that it writes, and the one that may grow into another."""
+
+    segment: Segment
+    steps: tuple[Step, ...]
+    buffers: tuple[Buffer, ...]
+    overlap: Overlap | None
+
+
+def plan_segment(
+    graph: NpuGraph,
+    segment: Segment,
+    ranges: Mapping[str, LiveRange],
+    direction: Direction = DOWNWARDS,
+) -> SegmentPlan:
+    """Return the plan of one segment; ``ranges`` are the graph's ``uses``."""
+    start, stop = segment.start, segment.stop
+    kept = kept_tensors(graph, start, stop)
+    steps = segment_steps(graph, start, stop, segment.stripe_rows, kept, direction)
+    use = row_use(graph, steps, direction)
+    buffers = _segment_buffers(graph, segment, rolling_rows(use), ranges)
+    return SegmentPlan(
+        segment, steps, tuple(buffers), _best_overlap(graph, segment, use, ranges, direction)
+    )
+
+
+def _segment_buffers(
+    graph: NpuGraph,
+    segment: Segment,
+    rows: Mapping[str, int],
+    ranges: Mapping[str, LiveRange],
+) -> list[Buffer]:
+    kept = kept_tensors(graph, segment.start, segment.stop)
+    buffers = []
+    for op in graph.ops[segment.start : segment.stop]:
+        name = op.ofm.tensor
+        if name not in ranges:
+            continue
+        tensor = graph.tensors[name]
+        height = tensor.shape.h
+        in_memory = height if name in kept else min(height, rows.get(name, height))
+        whole = tensor.size_bytes if in_memory == height else in_memory * row_bytes(tensor)
+        live = LiveRange(segment.start, max(segment.stop, ranges[name].stop))
+        buffers.append(Buffer(name, align(whole), live, in_memory))
+    return buffers
+
+
+def _best_overlap(
+    graph: NpuGraph,
+    segment: Segment,
+    use: RowUse,
+    ranges: Mapping[str, LiveRange],
+    direction: Direction,
+) -> Overlap | None:
+    """Return the pair of tensors that saves most when one grows into the other, if any does."""
+    sources = [
+        name
+        for name, live in ranges.items()
+        if live.start < segment.start < live.stop <= segment.stop and can_roll(graph, name)
+    ]
+    targets = [
+        name
+        for name in sorted(kept_tensors(graph, segment.start, segment.stop))
+        if name in ranges and can_roll(graph, name)
+    ]
+    found = [
+        Overlap(source, target, _distance(graph, use, source, target), direction)
+        for source in sources
+        for target in targets
+    ]
+    return max(
+        (overlap for overlap in found if saved_bytes(graph, overlap) > 0),
+        key=lambda overlap: saved_bytes(graph, overlap),
+        default=None,
+    )
+
+
+def _distance(graph: NpuGraph, use: RowUse, source: str, target: str) -> int:
+    tensors = graph.tensors[source], graph.tensors[target]
+    rows = row_bytes(tensors[0]), row_bytes(tensors[1])
+    if _is_element_by_element(graph, source, target):
+        use = _without_own_reads(use, source, target)
+    return align(overlap_distance(use, source, target, rows))
+
+
+def _is_element_by_element(graph: NpuGraph, source: str, target: str) -> bool:
+    """Return whether each element of a tensor is written where its operator has just read one.
+
+    Both must lie alike, so that the blocks that the NPU reads and writes are the same bytes.
+    """
+    writer = next(op for op in graph.ops if op.ofm.tensor == target)
+    alike = all(
+        operand.shape == writer.ofm.shape and operand.dtype is writer.ofm.dtype
+        for operand in writer.inputs
+        if operand.tensor == source
+    )
+    layouts = {choose_layout(graph, graph.tensors[name]) for name in (source, target)}
+    return isinstance(writer, Add | Requantize) and alike and len(layouts) == 1
+
+
+def _without_own_reads(use: RowUse, source: str, target: str) -> RowUse:
+    """Return the use as if the steps that write ``target`` were done with ``source`` already."""
+    own = {position for position, _ in use.writes[target]}
+    reads = [
+        (position, Rows(rows.stop, rows.stop) if position in own else rows)
+        for position, rows in use.reads[source]
+    ]
+    return RowUse(use.writes, {**use.reads, source: reads})
+
+
+def saved_bytes(graph: NpuGraph, overlap: Overlap) -> int:
+    """Return how much less two overlapping tensors take than two apart."""
+    source, target = (
+        align(graph.tensors[name].size_bytes) for name in (overlap.source, overlap.target)
+    )
+    return source + target - max(source + overlap.distance_bytes, target)
+
+
+def _end_with_segments(buffers: Sequence[Buffer], segments: Sequence[Segment]) -> list[Buffer]:
+    """Let a buffer live to the end of the segment in which it is read last."""
+    ends = {index: s.stop for s in segments for index in range(s.start, s.stop)}
+    return [
+        Buffer(b.tensor, b.size_bytes, LiveRange(b.live.start, ends[b.live.stop - 1]), b.rows)
+        for b in buffers
+    ]
+
+
+def plan_segments(graph: NpuGraph, segments: Sequence[Segment]) -> Schedule:
+    """Schedule the graph's operators in the given order, cut into these segments.
+
+    Where one tensor after the other grows into the one before, the direction of the stripes
+    changes each time, so that they move up and down instead of away.
+    """
+    layouts = {name: choose_layout(graph, tensor) for name, tensor in graph.tensors.items()}
+    ranges = uses(graph)
+    plans: list[SegmentPlan] = []
+    grown: dict[str, Direction] = {}
+    for segment in segments:
+        plan = plan_segment(graph, segment, ranges)
+        if plan.overlap is not None and grown.get(plan.overlap.source) == DOWNWARDS:
+            plan = plan_segment(graph, segment, ranges, UPWARDS)
+        if plan.overlap is not None:
+            grown[plan.overlap.target] = plan.overlap.direction
+        plans.append(plan)
+    buffers = [buffer for plan in plans for buffer in plan.buffers]
+    return Schedule(
+        graph,
+        tuple(segments),
+        tuple(step for plan in plans for step in plan.steps),
+        layouts,
+        tuple(_end_with_segments(buffers, segments)),
+        tuple(plan.overlap for plan in plans if plan.overlap is not None),
+    )
+
+
+def whole_segments(graph: NpuGraph) -> tuple[Segment, ...]:
+    """Return a segment for each operator: one after the other, feature maps whole."""
+    return tuple(Segment(i, i + 1, op.ofm.shape.h) for i, op in enumerate(graph.ops))
+
+
 def plan_whole_tensors(graph: NpuGraph) -> Schedule:
     """Schedule operators in the given order, every inner tensor whole."""
-    layouts = {name: choose_layout(graph, tensor) for name, tensor in graph.tensors.items()}
-    buffers = tuple(
-        Buffer(name, align(graph.tensors[name].size_bytes), live)
-        for name, live in live_ranges(graph).items()
-    )
-    return Schedule(graph, layouts, buffers)
+    return plan_segments(graph, whole_segments(graph))

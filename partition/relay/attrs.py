@@ -14,9 +14,13 @@ _MEMORY_MODE = "memory_mode"
 _SYSTEM_CONFIG = "system_config"
 _SRAM_SIZE = "sram_size"
 SCRATCH_BYTES = "scratch_bytes"
+_OPTIMISE = "optimise"
+_BUDGET = "budget_bytes"
 _LIVE_IO = "live_io_bytes"
 _IDLE_IO = "idle_io_bytes"
 _USED_MEMORY = "used_memory"
+# Attributes are integers; no budget is below zero by a byte.
+_NO_BUDGET = -1
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class FunctionAttrs:
         name: its global symbol.
         options: what it was partitioned for.
         scratch_bytes: the size of its last result, the scratch.
+        budget_bytes: the budget for which the scratch was planned; None without a limit.
         live_io_bytes: per call site, network inputs and outputs that are live there.
         idle_io_bytes: per call site, network inputs and outputs that are not live there.
         used_memory: per call site, what TVM's pass wrote; None unless built for AOT.
@@ -35,6 +40,7 @@ class FunctionAttrs:
     name: str
     options: EthosUOptions
     scratch_bytes: int
+    budget_bytes: int | None
     live_io_bytes: tuple[int, ...]
     idle_io_bytes: tuple[int, ...]
     used_memory: tuple[int, ...] | None = None
@@ -48,7 +54,9 @@ def write_attrs(function: relay.Function, attrs: FunctionAttrs) -> relay.Functio
         _MEMORY_MODE: options.memory_mode,
         _SYSTEM_CONFIG: str(options.system_config),
         _SRAM_SIZE: options.sram_size or 0,
+        _OPTIMISE: options.optimise,
         SCRATCH_BYTES: attrs.scratch_bytes,
+        _BUDGET: _NO_BUDGET if attrs.budget_bytes is None else attrs.budget_bytes,
         _LIVE_IO: list(attrs.live_io_bytes),
         _IDLE_IO: list(attrs.idle_io_bytes),
     }
@@ -78,8 +86,10 @@ def read_attrs(function: relay.Function) -> FunctionAttrs:
             int(attrs[_SRAM_SIZE]) or None,
             str(attrs[_MEMORY_MODE]),
             str(attrs[_SYSTEM_CONFIG]),
+            str(attrs[_OPTIMISE]),
         ),
         int(attrs[SCRATCH_BYTES]),
+        None if int(attrs[_BUDGET]) == _NO_BUDGET else int(attrs[_BUDGET]),
         tuple(int(size) for size in attrs[_LIVE_IO]),
         tuple(int(size) for size in attrs[_IDLE_IO]),
         None if used_memory is None else tuple(int(size) for size in used_memory),

@@ -8,7 +8,7 @@ After:  one call of ``%f`` that reads the storage of ``%x`` and makes that of ``
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import tvm
 from tvm import relay
@@ -150,15 +150,18 @@ class Call:
     name: str
 
 
-@dataclass
 class Storages:
-    """The storages of a chain, filled while it is walked once."""
+    """The storages of a chain, filled while it is walked once.
 
-    all: list[Storage] = field(default_factory=list)
-    of: dict[relay.Expr, tuple[int, ...]] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    functions: dict[relay.Var, relay.Function] = field(default_factory=dict)
+    ``of`` maps expressions to the indices in ``all`` of the storages that they show.
+    """
+
+    def __init__(self) -> None:
+        self.all: list[Storage] = []
+        self.of: dict[relay.Expr, tuple[int, ...]] = {}
+        self.steps: list[Step] = []
+        self.calls: list[Call] = []
+        self.functions: dict[relay.Var, relay.Function] = {}
 
     def make(self, expr: relay.Expr, name: str, role: Role) -> tuple[int, ...]:
         """Add a storage for each tensor of the expression's type."""

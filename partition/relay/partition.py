@@ -66,14 +66,17 @@ def _split(mod: tvm.IRModule, mod_name: str) -> tvm.IRModule:
 
 def _plan_scratch(
     function: relay.Function, options: EthosUOptions, sites: tuple[CallSite, ...]
-) -> int:
-    """Return the scratch that a function needs; at least a byte, so that all calls look alike."""
+) -> FunctionAttrs:
+    """Schedule a function for its budget and return what the code generator needs to know.
+
+    The scratch is at least a byte, so that all calls look alike.
+    """
     name = str(function.attrs["global_symbol"])
     graph = to_npu_graph(function, name, with_scratch=False)
-    size = options.sram_size
-    budget = budget_bytes(size, sites, io_place())
+    budget, size = budget_bytes(options.sram_size, sites, io_place()), options.sram_size
+    budget = None if budget is None else max(budget, 0)
     try:
-        return max(schedule(graph, budget).scratch_bytes, 1)
+        scratch = max(schedule(graph, budget, options.objective).scratch_bytes, 1)
     except Infeasible as error:
         assert size is not None
         assert budget is not None
@@ -84,6 +87,9 @@ def _plan_scratch(
             required_bytes=size + error.excess_bytes,
             available_bytes=size,
         ) from None
+    live = tuple(site.live_io_bytes for site in sites)
+    idle = tuple(site.idle_io_bytes for site in sites)
+    return FunctionAttrs(name, options, scratch, budget, live, idle)
 
 
 def _plan(mod: tvm.IRModule, options: EthosUOptions) -> tvm.IRModule:
@@ -94,16 +100,14 @@ def _plan(mod: tvm.IRModule, options: EthosUOptions) -> tvm.IRModule:
     sites = learn_call_sites(mod, npu_target(options.arch))
     if sites.keys() != functions.keys():
         raise InternalError(f"no used_memory for {sorted(functions.keys() - sites.keys())}")
-    scratch = {
+    planned = {
         name: _plan_scratch(function, options, sites[name]) for name, function in functions.items()
     }
-    planned = add_scratch_results(mod, scratch)
-    for name, function in npu_functions(planned).items():
-        live = tuple(site.live_io_bytes for site in sites[name])
-        idle = tuple(site.idle_io_bytes for site in sites[name])
-        attrs = FunctionAttrs(name, options, scratch[name], live, idle)
-        planned.update_func(planned.get_global_var(name), write_attrs(function, attrs))
-    return relay.transform.InferType()(planned)
+    scratch = {name: attrs.scratch_bytes for name, attrs in planned.items()}
+    made = add_scratch_results(mod, scratch)
+    for name, function in npu_functions(made).items():
+        made.update_func(made.get_global_var(name), write_attrs(function, planned[name]))
+    return relay.transform.InferType()(made)
 
 
 def partition_for_ethosu(
@@ -114,6 +118,7 @@ def partition_for_ethosu(
     sram_size: int | None = None,
     memory_mode: str = "Shared_Sram",
     system_config: str | None = None,
+    optimise: str = "performance",
     mod_name: str = "default",
 ) -> tvm.IRModule:
     """Return the module with everything the NPU takes moved into NPU functions.
@@ -125,6 +130,7 @@ def partition_for_ethosu(
         sram_size: bytes of SRAM for all tensors together; None sets no limit.
         memory_mode: where constants lie, see ``EthosUOptions``.
         system_config: the memory system by Vela's name; None takes the accelerator's usual one.
+        optimise: ``performance``: fewest cycles within ``sram_size``; ``size``: least SRAM.
         mod_name: the prefix of generated symbols, as for ``relay.build``.
 
     Returns:
@@ -134,6 +140,6 @@ def partition_for_ethosu(
         UserError: an option is unknown, or a shape is dynamic.
         Infeasible: a function's scratch does not fit what ``sram_size`` leaves it.
     """
-    options = EthosUOptions(accelerator_config, sram_size, memory_mode, system_config)
+    options = EthosUOptions(accelerator_config, sram_size, memory_mode, system_config, optimise)
     bound = _bind(mod, params)
     return _plan(return_idle_functions(_split(bound, mod_name)), options)

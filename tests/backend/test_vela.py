@@ -33,11 +33,11 @@ def many_outputs(count: int) -> NpuGraph:
 
 
 def _operation(graph: NpuGraph) -> vela.Operation:
-    placements = {
-        name: vela.Placement(1, 4096 * index, Layout.NHWC)
-        for index, name in enumerate(graph.tensors)
+    views = {
+        name: vela.View(vela.Placement(1, 4096 * index, Layout.NHWC, tensor.shape.h), 0)
+        for index, (name, tensor) in enumerate(graph.tensors.items())
     }
-    return vela.make_operation(graph.ops[0], placements)
+    return vela.make_operation(graph.ops[0], views)
 
 
 @pytest.mark.parametrize("value", [-256, 256, 1000])
@@ -118,6 +118,12 @@ def _tall(padding: Padding) -> NpuGraph:
 
 def test_padding_at_the_top_only_waits_for_the_operation_before() -> None:
     (invocation,) = emit_program(schedule(_tall(Padding(3, 0, 3, 0)), None), U55).invocations
+    assert _block_dependencies(invocation.words)[1] == 0
+
+
+def test_padding_at_the_right_only_waits_too() -> None:
+    # SAME with stride 2 on even sizes pads below and at the right; Vela's rows end too early.
+    (invocation,) = emit_program(schedule(_tall(Padding(0, 0, 1, 1)), None), U55).invocations
     assert _block_dependencies(invocation.words)[1] == 0
 
 

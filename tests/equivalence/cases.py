@@ -96,7 +96,7 @@ class Filter:
     factor: str
 
 
-def filters(per_channel: bool = True) -> st.SearchStrategy[Filter]:
+def filters() -> st.SearchStrategy[Filter]:
     """Draw weights, biases and scales."""
     return st.builds(
         Filter,
@@ -105,7 +105,7 @@ def filters(per_channel: bool = True) -> st.SearchStrategy[Filter]:
         scales(-8, 0),
         st.tuples(ZERO_POINTS, ZERO_POINTS),
         ACTIVATIONS,
-        st.booleans() if per_channel else st.just(False),
+        st.booleans(),
         st.sampled_from(("random", "random", "ends", "small")),
         st.sampled_from(("none", "random", "random", "ends")),
         st.sampled_from(("usual", "usual", "two", "tiny", "large")),

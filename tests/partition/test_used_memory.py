@@ -66,11 +66,13 @@ def test_the_arena_fits_exactly_the_size_it_needs_and_no_byte_less() -> None:
 
 def test_a_function_that_does_not_fit_is_refused_when_partitioning() -> None:
     with pytest.raises(Infeasible) as caught:
-        partition(two_functions(1024), sram_size=PLANE * 1024)
+        partition(two_functions(1024), sram_size=INPUT + MIDDLE + OUTPUT + 100)
     message = str(caught.value)
     assert "tvmgen_default_ethos_u_main_0" in message
-    assert f"needs {PLANE * 1024} bytes" in message
-    assert caught.value.required_bytes == PLANE * 1024 + INPUT + MIDDLE + OUTPUT
+    # Rows of the wide tensor come and go: as many as a 3x3 kernel reads.
+    rows = 8 * 1024
+    assert f"needs {3 * rows} bytes, 100 bytes are left" in message
+    assert caught.value.required_bytes == 3 * rows + INPUT + MIDDLE + OUTPUT
 
 
 def test_scratch_is_the_last_result_and_its_size_stands_in_the_attributes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -81,3 +82,59 @@ def residual(shape: Shape) -> NpuGraph:
     tensors = {name: Tensor(name, shape, DType.I8, name) for name in names}
     constants = {constant.name: constant for constant in (*made_first, *made_second)}
     return NpuGraph("residual", (first, second, add), tensors, constants, ("x",), ("out",))
+
+
+def _window(
+    name: str, ifm: Operand, channels: int, kernel: Kernel, padding: Padding
+) -> tuple[Conv2D, list[Constant], Tensor]:
+    """A convolution with any window; returns its OFM's tensor as well."""
+    height = (ifm.shape.h + padding.top + padding.bottom - kernel.dilated_h) // kernel.stride_h + 1
+    width = (ifm.shape.w + padding.left + padding.right - kernel.dilated_w) // kernel.stride_w + 1
+    ofm = operand(f"t_{name}", Shape(1, height, width, channels), 5)
+    op, made = conv(name, ifm, ofm)
+    rng = np.random.default_rng(len(name) + channels)
+    shape = (channels, kernel.h, kernel.w, ifm.shape.c)
+    weights = Constant(made[0].name, rng.integers(-9, 10, shape).astype(np.int16))
+    # Read no padding that the last window does not reach.
+    below = max(0, (height - 1) * kernel.stride_h + kernel.dilated_h - padding.top - ifm.shape.h)
+    right = max(0, (width - 1) * kernel.stride_w + kernel.dilated_w - padding.left - ifm.shape.w)
+    tight = Padding(padding.top, padding.left, below, right)
+    op = dataclasses.replace(op, kernel=kernel, padding=tight)
+    return op, [weights, made[1]], Tensor(ofm.tensor, ofm.shape, DType.I8, ofm.tensor)
+
+
+def random_chain(seed: int, *, elementwise: bool = True, strides: bool = True) -> NpuGraph:
+    """Convolutions with random windows one after the other, with residual additions among them."""
+    rng = np.random.default_rng(seed)
+    shape = Shape(1, int(rng.integers(6, 20)), int(rng.integers(3, 7)), 16)
+    tensors = {"x": Tensor("x", shape, DType.I8, "x")}
+    ops: list[Conv2D | Add] = []
+    constants: dict[str, Constant] = {}
+    last, residual_from = operand("x", shape), None
+    for index in range(int(rng.integers(3, 7))):
+        size = int(rng.choice([1, 3]))
+        stride = int(rng.choice([1, 1, 2])) if strides and last.shape.h > 4 else 1
+        half = size // 2
+        channels = int(rng.choice([8, 16, 17, 32]))
+        if residual_from is not None:
+            channels, stride = residual_from.shape.c, 1
+        op, made, tensor = _window(
+            f"c{index}",
+            last,
+            channels,
+            Kernel(size, size, stride, stride),
+            Padding(half, half, half, half),
+        )
+        ops.append(op)
+        constants |= {constant.name: constant for constant in made}
+        tensors[tensor.name] = tensor
+        before, last = last, op.ofm
+        fits = residual_from is not None and residual_from.shape == last.shape
+        if elementwise and fits and residual_from is not None:
+            ofm = operand(f"t_add{index}", last.shape, -3)
+            ops.append(Add(f"add{index}", last, ofm, CLAMP, residual_from, origin="add"))
+            tensors[ofm.tensor] = Tensor(ofm.tensor, ofm.shape, DType.I8, ofm.tensor)
+            last, residual_from = ofm, None
+        elif elementwise and before.tensor != "x" and rng.random() < 0.5:
+            residual_from = last
+    return NpuGraph("random", tuple(ops), tensors, constants, ("x",), (last.tensor,))

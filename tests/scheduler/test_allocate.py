@@ -21,7 +21,7 @@ def _buffers(draw: st.DrawFn) -> tuple[Buffer, ...]:
         start = draw(st.integers(0, 12))
         stop = start + draw(st.integers(1, 6))
         size_bytes = 16 * draw(st.integers(1, 64))
-        made.append(Buffer(f"b{index}", size_bytes, LiveRange(start, stop)))
+        made.append(Buffer(f"b{index}", size_bytes, LiveRange(start, stop), 1))
     return tuple(made)
 
 

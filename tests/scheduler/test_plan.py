@@ -4,7 +4,7 @@ import dataclasses
 
 from tests.scheduler.builders import chain, operand, residual
 from tvm_ethosu.scheduler.ir import Shape
-from tvm_ethosu.scheduler.plan import Layout, LiveRange, align, live_ranges, plan_whole_tensors
+from tvm_ethosu.scheduler.plan import Layout, LiveRange, align, plan_whole_tensors, uses
 
 
 def test_bricks_only_where_no_channel_is_wasted_and_nobody_else_looks() -> None:
@@ -25,7 +25,7 @@ def test_a_tensor_seen_under_another_shape_stays_nhwc() -> None:
 
 
 def test_a_tensor_lives_from_writer_to_last_reader() -> None:
-    assert live_ranges(residual(Shape(1, 4, 4, 16))) == {
+    assert uses(residual(Shape(1, 4, 4, 16))) == {
         "a": LiveRange(0, 3),
         "b": LiveRange(1, 3),
     }

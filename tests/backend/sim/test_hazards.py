@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.backend.sim import slow
 from tests.backend.sim.assembler import assemble, nhwc, ofm_shape
+from tests.backend.sim.cases import LAYOUTS, feature_map
 from tests.backend.sim.test_memory import Commands, absolute, dma, lut
 from tests.backend.sim.test_networks import build_small
-from tests.backend.sim.test_operations import LAYOUTS, feature_map
 from tvm_ethosu.backend.sim import Accelerator, HazardError, Region, Stream, decode, run
 from tvm_ethosu.backend.sim.addressing import Window, boxes_within
 from tvm_ethosu.backend.sim.hazards import HazardChecker

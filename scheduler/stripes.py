@@ -1,0 +1,278 @@
+"""Row arithmetic of cascades: which rows an operator needs, in which order rows are made.
+
+A segment is a run of operators that is executed stripe by stripe: each operator makes a few rows
+of its OFM whenever its consumers need them, every row once. What lies between two operators of the
+segment needs memory only for the rows that are made and not yet done with: a rolling buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tvm_ethosu.scheduler.ir import (
+    Add,
+    Conv2D,
+    DepthwiseConv2D,
+    NpuGraph,
+    NpuOp,
+    Operand,
+    Padding,
+    Pool,
+    Requantize,
+    Shape,
+)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows ``[start, stop)`` of a feature map."""
+
+    start: int
+    stop: int
+
+    @property
+    def count(self) -> int:
+        """Return how many rows these are."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Step:
+    """One NPU operation: operator ``op`` (its index in the graph) makes these rows of its OFM."""
+
+    op: int
+    rows: Rows
+
+
+def input_rows(op: NpuOp, operand: Operand, rows: Rows) -> Rows:
+    """Return the rows of an operand that are read to make these rows of the OFM.
+
+    Padding is not among them: rows outside of the operand are cut off.
+    """
+    if operand.shape.h == 1:
+        return Rows(0, 1)
+    if not isinstance(op, Conv2D | DepthwiseConv2D | Pool):
+        return rows
+    kernel, top = op.kernel, op.padding.top
+    start = rows.start * kernel.stride_h - top
+    stop = (rows.stop - 1) * kernel.stride_h + kernel.dilated_h - top
+    return Rows(max(0, start), min(operand.shape.h, stop))
+
+
+def _padding(op: Conv2D | DepthwiseConv2D | Pool, rows: Rows) -> Padding:
+    """Return the padding that the window meets while it makes these rows."""
+    kernel, padding = op.kernel, op.padding
+    above = padding.top - rows.start * kernel.stride_h
+    end = (rows.stop - 1) * kernel.stride_h + kernel.dilated_h - padding.top
+    below = min(padding.bottom, end - op.ifm.shape.h)
+    return Padding(max(0, above), padding.left, max(0, below), padding.right)
+
+
+def _cut(operand: Operand, rows: Rows) -> Operand:
+    shape = operand.shape
+    return replace(operand, shape=Shape(1, rows.count, shape.w, shape.c))
+
+
+def cut_op(op: NpuOp, rows: Rows) -> NpuOp:
+    """Return an operator that makes only these rows of the OFM, from the rows that they need."""
+    ofm = _cut(op.ofm, rows)
+    ifm = _cut(op.ifm, input_rows(op, op.ifm, rows))
+    match op:
+        case Conv2D() | DepthwiseConv2D() | Pool():
+            return replace(op, ifm=ifm, ofm=ofm, padding=_padding(op, rows))
+        case Add():
+            ifm2 = _cut(op.ifm2, input_rows(op, op.ifm2, rows))
+            return replace(op, ifm=ifm, ofm=ofm, ifm2=ifm2)
+        case Requantize():
+            return replace(op, ifm=ifm, ofm=ofm)
+
+
+def _seen_whole(graph: NpuGraph, name: str) -> bool:
+    """Return whether somebody looks at a tensor under another shape, rows then mean nothing."""
+    shape = graph.tensors[name].shape
+    return any(
+        operand.shape != shape
+        for op in graph.ops
+        for operand in (*op.inputs, op.ofm)
+        if operand.tensor == name
+    )
+
+
+def can_roll(graph: NpuGraph, name: str) -> bool:
+    """Return whether rows of a tensor can be made and used piece by piece."""
+    return graph.tensors[name].shape.h > 1 and not _seen_whole(graph, name)
+
+
+def _mirror(rows: Rows, height: int) -> Rows:
+    return Rows(height - rows.stop, height - rows.start)
+
+
+@dataclass(frozen=True)
+class Direction:
+    """Whether stripes go from the top down or from the bottom up.
+
+    Rows are counted from where the stripes begin: ``seen`` turns rows as they lie in memory into
+    rows so counted, and back.
+    """
+
+    upwards: bool = False
+
+    def seen(self, rows: Rows, height: int) -> Rows:
+        """Return rows of a feature map of this height, counted the other way if need be."""
+        return _mirror(rows, height) if self.upwards else rows
+
+    def input_rows(self, op: NpuOp, operand: Operand, rows: Rows) -> Rows:
+        """Return what ``input_rows`` returns, all counted from where the stripes begin."""
+        real = input_rows(op, operand, self.seen(rows, op.ofm.shape.h))
+        return self.seen(real, operand.shape.h)
+
+
+DOWNWARDS = Direction()
+UPWARDS = Direction(upwards=True)
+
+
+class _Demand:
+    """Makes rows when they are asked for; remembers in which order."""
+
+    def __init__(self, graph: NpuGraph, start: int, stop: int, direction: Direction) -> None:
+        self.graph = graph
+        self.direction = direction
+        self.writer = {graph.ops[i].ofm.tensor: i for i in range(start, stop)}
+        self.made = dict.fromkeys(range(start, stop), 0)
+        self.steps: list[Step] = []
+
+    def ensure(self, index: int, stop: int) -> None:
+        """Make the rows of an operator's OFM up to ``stop`` that are not there yet."""
+        op = self.graph.ops[index]
+        start, height = self.made[index], op.ofm.shape.h
+        if start >= stop:
+            return
+        whole = not can_roll(self.graph, op.ofm.tensor)
+        rows = Rows(start, height if whole else stop)
+        for operand in op.inputs:
+            writer = self.writer.get(operand.tensor)
+            if writer is not None:
+                self.ensure(writer, self._needed(op, operand, rows))
+        self.steps.append(Step(index, self.direction.seen(rows, height)))
+        self.made[index] = rows.stop
+
+    def _needed(self, op: NpuOp, operand: Operand, rows: Rows) -> int:
+        if not can_roll(self.graph, operand.tensor):
+            return self.graph.tensors[operand.tensor].shape.h
+        return self.direction.input_rows(op, operand, rows).stop
+
+
+def segment_steps(
+    graph: NpuGraph,
+    start: int,
+    stop: int,
+    stripe_rows: int,
+    kept: frozenset[str],
+    direction: Direction = DOWNWARDS,
+) -> tuple[Step, ...]:
+    """Return the steps of operators ``[start, stop)`` when the last one makes stripes of rows.
+
+    Args:
+        graph: the NPU graph.
+        start: index of the segment's first operator.
+        stop: index behind its last operator.
+        stripe_rows: rows of the last operator's OFM per stripe.
+        kept: tensors that must be made whole, because somebody outside reads them.
+        direction: where the stripes begin.
+    """
+    demand = _Demand(graph, start, stop, direction)
+    height = graph.ops[stop - 1].ofm.shape.h
+    for end in range(stripe_rows, height + stripe_rows, stripe_rows):
+        demand.ensure(stop - 1, min(end, height))
+    for index in range(start, stop):
+        if graph.ops[index].ofm.tensor in kept:
+            demand.ensure(index, graph.ops[index].ofm.shape.h)
+    return tuple(demand.steps)
+
+
+@dataclass(frozen=True)
+class RowUse:
+    """Which rows of each tensor steps write and read, counted from where the stripes begin.
+
+    ``writes`` and ``reads`` hold pairs of a step's position and the rows, in order.
+    """
+
+    writes: Mapping[str, Sequence[tuple[int, Rows]]]
+    reads: Mapping[str, Sequence[tuple[int, Rows]]]
+
+
+def row_use(graph: NpuGraph, steps: Sequence[Step], direction: Direction = DOWNWARDS) -> RowUse:
+    """Return the rows that steps write and read."""
+    writes: dict[str, list[tuple[int, Rows]]] = {}
+    reads: dict[str, list[tuple[int, Rows]]] = {}
+    for position, step in enumerate(steps):
+        op = graph.ops[step.op]
+        rows = direction.seen(step.rows, op.ofm.shape.h)
+        writes.setdefault(op.ofm.tensor, []).append((position, rows))
+        for operand in op.inputs:
+            seen = direction.input_rows(op, operand, rows)
+            reads.setdefault(operand.tensor, []).append((position, seen))
+    return RowUse(writes, reads)
+
+
+def rolling_rows(use: RowUse) -> Mapping[str, int]:
+    """Return how many rows of each tensor that is written must be in memory at once.
+
+    A row stays from the step that makes it to the last step that reads it. The NPU begins to
+    write a step's rows only after it has read what earlier steps need, so that a row may be
+    replaced by the very next step.
+    """
+    return {
+        name: max(_rows_in_use(made, use.reads.get(name, ()))) for name, made in use.writes.items()
+    }
+
+
+def _oldest_after(
+    reads: Sequence[tuple[int, Rows]], positions: Sequence[int], *, including: bool
+) -> list[int | None]:
+    """Return for each position the first row that is read later (or at it); None if none is."""
+    found: list[int | None] = []
+    oldest: int | None = None
+    remaining = list(reads)
+    for position in reversed(positions):
+        first = position if including else position + 1
+        while remaining and remaining[-1][0] >= first:
+            start = remaining.pop()[1].start
+            oldest = start if oldest is None else min(oldest, start)
+        found.append(oldest)
+    return found[::-1]
+
+
+def _rows_in_use(
+    writes: Sequence[tuple[int, Rows]], reads: Sequence[tuple[int, Rows]]
+) -> list[int]:
+    """Return, for each write, the rows from the oldest that is read later to the newest."""
+    oldest = _oldest_after(reads, [position for position, _ in writes], including=False)
+    return [
+        rows.stop - (rows.start if first is None else min(first, rows.start))
+        for (_, rows), first in zip(writes, oldest, strict=True)
+    ]
+
+
+def overlap_distance(use: RowUse, source: str, target: str, row_bytes: tuple[int, int]) -> int:
+    """Return how far a tensor must lie before another so that it may grow into its dead rows.
+
+    When ``target`` begins this many bytes before ``source`` (counted in the direction of the
+    stripes), no step writes to a row of ``source`` that it or a later step reads.
+
+    Args:
+        use: the rows that the steps write and read.
+        source: the tensor that is read, and dead after the steps.
+        target: the tensor that is written.
+        row_bytes: bytes of a row of source and target.
+    """
+    source_row, target_row = row_bytes
+    writes = use.writes[target]
+    oldest = _oldest_after(use.reads[source], [position for position, _ in writes], including=True)
+    distances = [
+        rows.stop * target_row - first * source_row
+        for (_, rows), first in zip(writes, oldest, strict=True)
+        if first is not None
+    ]
+    return max(0, *distances) if distances else 0

@@ -1,0 +1,231 @@
+"""Networks of several operators on the NPU, in plans for speed and for little memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.equivalence.graphs import Graph, build, graphs
+from tests.equivalence.harness import ACCELERATORS, Array, assert_exact, examples_of
+from tests.equivalence.shifted import assert_exact_in_uint8
+from tests.tflite_builder import NetBuilder, Value
+from tvm_ethosu.scheduler.search import Objective
+
+BOTH = (Objective.PERFORMANCE, Objective.SIZE)
+
+
+def check(graph: Graph) -> None:
+    """Compare all outputs of one network."""
+    assert_exact(build(graph).build(), graph.accelerators, graph.seed, objectives=BOTH)
+
+
+test_graphs, test_graphs_thoroughly = examples_of(graphs(), check, quick=40)
+test_many_outputs, test_many_outputs_thoroughly = examples_of(
+    graphs(steps=16, outputs=12), check, quick=15
+)
+test_chains, test_chains_thoroughly = examples_of(
+    graphs(("conv", "depthwise", "pool", "halve"), steps=6, outputs=1), check, quick=20
+)
+test_reshapes, test_reshapes_thoroughly = examples_of(
+    graphs(("conv", "reshape", "reshape", "add", "quantize"), steps=8), check, quick=20
+)
+
+Family = Callable[[NetBuilder, Value], tuple[Value, ...]]
+FAMILIES: dict[str, Family] = {}
+
+
+def family(make: Family) -> Family:
+    """Name a network after its function."""
+    FAMILIES[make.__name__] = make
+    return make
+
+
+@family
+def reshape_first(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    return (net.conv2d(net.reshape(x, (1, 4, 16, 8)), filters=5),)
+
+
+@family
+def reshape_last(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    return (net.reshape(net.conv2d(x, filters=16), (1, 4, 16, 16)),)
+
+
+@family
+def reshape_between(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    return (net.conv2d(net.reshape(net.conv2d(x, filters=16), (1, 4, 8, 32)), filters=16),)
+
+
+@family
+def reshape_with_two_consumers(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    view = net.reshape(net.conv2d(x, filters=16), (1, 4, 16, 16))
+    return (net.add(net.conv2d(view, filters=16), net.depthwise(view)),)
+
+
+@family
+def reshape_of_a_tensor_with_another_consumer(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    y = net.conv2d(x, filters=16)
+    return net.conv2d(y, filters=16), net.conv2d(net.reshape(y, (1, 4, 16, 16)), filters=16)
+
+
+@family
+def reshape_of_an_output_is_an_output(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    y = net.conv2d(x, filters=16)
+    return y, net.reshape(y, (1, 1024))
+
+
+@family
+def two_reshapes_of_one_tensor_are_outputs(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    y = net.conv2d(x, filters=16)
+    return net.reshape(y, (1, 1024)), net.reshape(y, (32, 32)), net.conv2d(y, filters=3)
+
+
+@family
+def reshape_of_an_input_is_an_output(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    view = net.reshape(x, (1, 4, 16, 8))
+    return view, net.conv2d(view, filters=4)
+
+
+@family
+def input_is_an_output(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    return x, net.conv2d(x, filters=4)
+
+
+@family
+def output_is_read_inside(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    y = net.conv2d(x, filters=16)
+    z = net.conv2d(y, filters=16)
+    return y, z, net.add(y, z)
+
+
+@family
+def unused_input(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    net.input((1, 3))
+    return (net.conv2d(x, filters=4),)
+
+
+@family
+def residual_blocks(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    for filters in (16, 16, 24):
+        y = net.conv2d(x, filters=filters, activation="RELU")
+        y = net.conv2d(y, filters=filters)
+        skip = x if x.shape == y.shape else net.conv2d(x, filters=filters, kernel=(1, 1))
+        x = net.add(skip, y, activation="RELU")
+    return (x,)
+
+
+@family
+def inverted_bottlenecks(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    for _ in range(2):
+        y = net.conv2d(x, filters=48, kernel=(1, 1), activation="RELU6")
+        y = net.depthwise(y, activation="RELU6")
+        x = net.add(net.conv2d(y, filters=8, kernel=(1, 1)), x)
+    return (net.dense(net.avg_pool(x, kernel=(8, 8)), units=10),)
+
+
+def _diamond(net: NetBuilder, x: Value, channels: int) -> Value:
+    left = net.conv2d(x, filters=channels, kernel=(1, 1))
+    right = net.max_pool(net.conv2d(x, filters=channels), kernel=(3, 3), stride=(1, 1), padding="SAME")
+    return net.add(left, right)
+
+
+@family
+def diamonds_of_mixed_channels(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    for channels in (5, 16, 17, 32, 8):
+        x = _diamond(net, x, channels)
+    return (x,)
+
+
+@family
+def one_tensor_with_many_readers(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    y = net.conv2d(x, filters=16)
+    readers = [net.conv2d(y, filters=16), net.max_pool(y), net.quantize(y, 0.3, 5)]
+    return (*readers, net.add(y, readers[0]), net.add(y, y), net.dense(y, units=4))
+
+
+@family
+def requantize_between_equal_quantizations(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    y = net.conv2d(x, filters=16)
+    same = net.quantize(y, y.scale, y.zero_point)
+    return (net.add(same, net.quantize(same, same.scale, same.zero_point)),)
+
+
+@family
+def broadcast_from_an_inner_tensor(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    y = net.conv2d(x, filters=32)
+    pooled = net.avg_pool(y, kernel=(8, 8))
+    column = net.max_pool(y, kernel=(8, 1), stride=(1, 1))
+    return net.add(y, pooled), net.add(column, y), net.add(pooled, column)
+
+
+@family
+def eight_inputs(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    total = net.add(x, net.input((1, 8, 8, 8), 0.1))
+    for index in range(6):
+        total = net.add(total, net.input((1, 8, 8, 8), 0.02 * (index + 1)))
+    return (total,)
+
+
+@family
+def nine_outputs_with_inner_tensors(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    inner = net.conv2d(x, filters=16)
+    return tuple(net.add(inner, net.conv2d(inner, filters=16)) for _ in range(9))
+
+
+@family
+def row_of_one_pixel(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    y = net.reshape(x, (1, 1, 512, 1))
+    y = net.conv2d(y, filters=16, kernel=(1, 9), stride=(1, 3))
+    y = net.depthwise(y, kernel=(1, 5))
+    return (net.dense(y, units=3),)
+
+
+def _family_net(name: str) -> NetBuilder:
+    net = NetBuilder(seed=11)
+    x = net.input((1, 8, 8, 8))
+    net.output(*FAMILIES[name](net, x))
+    return net
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_family(name: str) -> None:
+    assert_exact(_family_net(name).build(), ACCELERATORS, objectives=BOTH)
+
+
+# Dense layers and convolutions have one scale per tensor in uint8 networks.
+@pytest.mark.parametrize("name", ["eight_inputs", "requantize_of_uint8"])
+def test_family_in_uint8(name: str) -> None:
+    net = NetBuilder(seed=11)
+    x = net.input((1, 8, 8, 8))
+    if name == "eight_inputs":
+        net.output(*eight_inputs(net, x))
+    else:
+        net.output(net.max_pool(net.quantize(x, 0.07, 3)))
+    assert_exact_in_uint8(net, ACCELERATORS)
+
+
+def test_weights_shared_by_inputs_of_different_scales() -> None:
+    net = NetBuilder(seed=5)
+    first, second = net.input((1, 6, 6, 8), 0.05, 3), net.input((1, 6, 6, 8), 0.31, -7)
+    y, z = net.conv2d(first, filters=8, bias=False), net.conv2d(second, filters=8, bias=False)
+    operators = net._operators
+    shared = operators[0].inputs[1]
+    operators[1] = type(operators[1])(
+        operators[1].code,
+        (operators[1].inputs[0], shared),
+        operators[1].outputs,
+        operators[1].options,
+        operators[1].fields,
+    )
+    net.output(net.add(y, z))
+    assert_exact(net.build(), ACCELERATORS, objectives=BOTH)
+
+
+def test_constants_shared_by_additions() -> None:
+    net = NetBuilder(seed=5)
+    data: Array = np.arange(-20, 28, dtype=np.int8).reshape(1, 1, 1, 48)
+    shared = net.constant(data, 0.04, 2)
+    x = net.conv2d(net.input((1, 6, 6, 8)), filters=48)
+    net.output(net.add(net.add(x, shared), net.add(shared, net.avg_pool(x, kernel=(6, 6)))))
+    assert_exact(net.build(), ACCELERATORS, objectives=BOTH)

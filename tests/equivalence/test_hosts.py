@@ -1,0 +1,113 @@
+"""Networks with operators on the CPU, built by TVM for this host: what glues NPU functions.
+
+What an NPU function writes must equal TFLite Micro's tensor. Softmax on the CPU is TVM's own
+arithmetic, so it is computed by the reference for the functions behind it (see Checker).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.equivalence.graphs import Graph, build, graphs
+from tests.equivalence.harness import examples_of
+from tests.tflite_builder import NetBuilder, Value
+from tvm_ethosu.backend.check import Checker, load_for_host, random_inputs, run_once
+from tvm_ethosu.partition import EthosUOptions
+from tvm_ethosu.partition.tflite_file import parse_tflite
+
+Family = Callable[[NetBuilder, Value], tuple[Value, ...]]
+
+
+def check_on_host(data: bytes, accelerator: str, functions: int | None = None) -> None:
+    """Build for the graph executor; compare what is on the NPU, and the CPU's copies of it."""
+    network = load_for_host(parse_tflite(data), EthosUOptions(accelerator))
+    if functions is not None:
+        assert len(network.npu_outputs) == functions
+    checker, rng = Checker(network), np.random.default_rng(1)
+    for _ in range(2):
+        inputs = random_inputs(network.file, rng)
+        checker.add(inputs, run_once(network, inputs))
+    comparisons = checker.comparisons()
+    assert comparisons
+    assert not [c for c in comparisons if c.on_npu and not c.is_equal]
+
+
+def _after_softmax(net: NetBuilder, x: Value) -> Value:
+    return net.quantize(net.softmax(x), 0.03, -7)
+
+
+def softmax_between(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    y = net.conv2d(x, filters=16)
+    return (net.conv2d(_after_softmax(net, y), filters=16),)
+
+
+def softmax_beside_a_skip(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    y = net.conv2d(x, filters=16)
+    return (net.add(y, net.conv2d(_after_softmax(net, y), filters=16)),)
+
+
+def softmax_beside_a_skip_of_a_reshape(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    y = net.reshape(net.conv2d(x, filters=16), (1, 4, 16, 16))
+    return (net.add(y, net.conv2d(_after_softmax(net, y), filters=16)), y)
+
+
+def softmax_first(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    return (net.conv2d(_after_softmax(net, x), filters=16),)
+
+
+def softmax_last(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    return (net.softmax(net.dense(x, units=10)),)
+
+
+def softmax_and_npu_read_one_output(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    y = net.conv2d(x, filters=16)
+    return net.softmax(y), net.max_pool(y), y
+
+
+def three_functions(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    y = net.conv2d(x, filters=16)
+    z = net.conv2d(_after_softmax(net, y), filters=16)
+    w = net.conv2d(_after_softmax(net, z), filters=16)
+    return net.add(net.add(y, z), w), z
+
+
+FAMILIES: dict[str, tuple[Family, int]] = {
+    family.__name__: (family, functions)
+    for family, functions in (
+        (softmax_between, 2),
+        (softmax_beside_a_skip, 2),
+        (softmax_beside_a_skip_of_a_reshape, 2),
+        (softmax_first, 1),
+        (softmax_last, 1),
+        (softmax_and_npu_read_one_output, 1),
+        (three_functions, 3),
+    )
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_family(name: str) -> None:
+    make, functions = FAMILIES[name]
+    net = NetBuilder(seed=2)
+    net.output(*make(net, net.input((1, 8, 8, 8))))
+    check_on_host(net.build(), "ethos-u55-128", functions)
+
+
+def check(graph: Graph) -> None:
+    """Compare one random network."""
+    check_on_host(build(graph).build(), graph.accelerators[0])
+
+
+KINDS = ("conv", "pool", "add", "add_pooled", "reshape", "softmax", "dense")
+test_graphs, test_graphs_thoroughly = examples_of(graphs(KINDS, steps=7), check, quick=8)
+
+
+def test_outputs_repeated_and_passed_through() -> None:
+    net = NetBuilder(seed=2)
+    x = net.input((1, 8, 8, 8))
+    y = net.conv2d(x, filters=16)
+    net.output(x, y, net.reshape(y, (1, 1024)), y, net.reshape(x, (1, 512)))
+    check_on_host(net.build(), "ethos-u55-64")

@@ -1,0 +1,87 @@
+"""QUANTIZE between 8-bit types against TFLite Micro: all values, all shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from tests.equivalence.cases import CHANNELS, SEEDS, TWO_ACCELERATORS, float32, scales
+from tests.equivalence.harness import Array, assert_exact, examples_of
+from tests.tflite_builder import NetBuilder
+
+TYPES = (("int8", "int8"), ("int8", "uint8"), ("uint8", "int8"))
+
+
+@dataclass(frozen=True)
+class Requantize:
+    """One change of quantization; zero points are counted from the least value of the type."""
+
+    types: tuple[str, str]
+    scale: float
+    factor: float
+    zero_points: tuple[int, int]
+    shape: tuple[int, ...]
+    seed: int
+    accelerators: tuple[str, ...]
+
+
+STEPS = st.one_of(st.sampled_from((0, 128, 255)), st.integers(0, 255))
+SHAPES = st.one_of(
+    st.just((1, 16, 16, 1)),
+    st.tuples(st.integers(1, 300)),
+    st.tuples(st.integers(1, 9), st.integers(1, 9), CHANNELS),
+    st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(1, 9), CHANNELS),
+)
+CASES = st.builds(
+    Requantize,
+    st.sampled_from(TYPES),
+    scales(),
+    st.one_of(st.just(1.0), scales(-3, 3), scales(-40, 20)),
+    st.tuples(STEPS, STEPS),
+    SHAPES,
+    SEEDS,
+    TWO_ACCELERATORS,
+)
+
+
+def _least(dtype: str) -> int:
+    return int(np.iinfo(dtype).min)
+
+
+def _values(case: Requantize) -> Array:
+    """Return all values of the type, or as many as there is room for, in random order."""
+    info = np.iinfo(case.types[0])
+    order = np.random.default_rng(case.seed).permutation(np.arange(info.min, info.max + 1))
+    return np.resize(order.astype(case.types[0]), case.shape)
+
+
+def check(case: Requantize) -> None:
+    """Compare one operator on all values of its input's type."""
+    source, target = case.types
+    net = NetBuilder(source)
+    x = net.input(case.shape, case.scale, _least(source) + case.zero_points[0])
+    scale = float32(case.scale / case.factor)
+    net.output(net.quantize(x, scale, _least(target) + case.zero_points[1], target))
+    assert_exact(net.build(), case.accelerators, inputs=[[_values(case)]])
+
+
+test_requantize, test_requantize_thoroughly = examples_of(CASES, check)
+
+
+@pytest.mark.parametrize(
+    "shape", [(300, 300, 1, 1), (65536, 2), (2, 65536), (7, 65536, 1, 1), (3, 300, 500)]
+)
+def test_many_rows(shape: tuple[int, ...]) -> None:
+    check(Requantize(("int8", "int8"), 0.1, 0.7, (100, 200), shape, 1, ("ethos-u55-256",)))
+
+
+@pytest.mark.parametrize("exponent", [-120, 120])
+def test_scales_far_from_one(exponent: int) -> None:
+    shape = (1, 16, 16, 1)
+    case = Requantize(
+        ("int8", "int8"), 2.0**exponent, 0.7, (100, 120), shape, 1, ("ethos-u55-256",)
+    )
+    check(case)

@@ -1,0 +1,128 @@
+"""Stripes: every row once, from rows that are there; nothing read is overwritten."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.scheduler.builders import random_chain, residual
+from tvm_ethosu.scheduler.ir import NpuGraph, Shape
+from tvm_ethosu.scheduler.plan import Overlap, Segment, kept_tensors, plan_segment, row_bytes, uses
+from tvm_ethosu.scheduler.stripes import (
+    DOWNWARDS,
+    UPWARDS,
+    Direction,
+    Rows,
+    Step,
+    cut_op,
+    input_rows,
+    rolling_rows,
+    row_use,
+    segment_steps,
+)
+
+GRAPHS = st.builds(random_chain, st.integers(0, 10_000))
+DIRECTIONS = st.sampled_from([DOWNWARDS, UPWARDS])
+
+
+def _steps(graph: NpuGraph, stripe_rows: int, direction: Direction) -> tuple[Step, ...]:
+    kept = kept_tensors(graph, 0, len(graph.ops))
+    return segment_steps(graph, 0, len(graph.ops), stripe_rows, kept, direction)
+
+
+@given(GRAPHS, st.integers(1, 4), DIRECTIONS)
+@settings(derandomize=True, deadline=None, max_examples=150)
+def test_rows_are_made_once_and_before_they_are_read(
+    graph: NpuGraph, stripe_rows: int, direction: Direction
+) -> None:
+    made: dict[str, set[int]] = {name: set() for name in graph.tensors}
+    made["x"] = set(range(graph.tensors["x"].shape.h))
+    for step in _steps(graph, stripe_rows, direction):
+        op = graph.ops[step.op]
+        for operand in op.inputs:
+            read = input_rows(op, operand, step.rows)
+            assert set(range(read.start, read.stop)) <= made[operand.tensor]
+        rows = set(range(step.rows.start, step.rows.stop))
+        assert not rows & made[op.ofm.tensor]
+        made[op.ofm.tensor] |= rows
+    (output,) = graph.outputs
+    assert made[output] == set(range(graph.tensors[output].shape.h))
+
+
+@given(GRAPHS, st.integers(1, 4), DIRECTIONS)
+@settings(derandomize=True, deadline=None, max_examples=150)
+def test_a_rolling_buffer_never_loses_a_row_that_is_read_later(
+    graph: NpuGraph, stripe_rows: int, direction: Direction
+) -> None:
+    steps = _steps(graph, stripe_rows, direction)
+    depth = rolling_rows(row_use(graph, steps, direction))
+    held: dict[str, dict[int, int]] = {name: {} for name in graph.tensors}
+    for step in steps:
+        op = graph.ops[step.op]
+        for operand in op.inputs:
+            if operand.tensor == "x":
+                continue
+            read = input_rows(op, operand, step.rows)
+            for row in range(read.start, read.stop):
+                assert held[operand.tensor][row % depth[operand.tensor]] == row
+        for row in range(step.rows.start, step.rows.stop):
+            held[op.ofm.tensor][row % depth[op.ofm.tensor]] = row
+
+
+def _check_overlap(graph: NpuGraph, overlap: Overlap, steps: tuple[Step, ...]) -> None:
+    """Replay the steps on addresses and see that no live row of the source is written over."""
+    source, target = graph.tensors[overlap.source], graph.tensors[overlap.target]
+    if overlap.direction.upwards:
+        shift = source.size_bytes - target.size_bytes + overlap.distance_bytes
+    else:
+        shift = -overlap.distance_bytes
+    reads = [
+        input_rows(graph.ops[step.op], operand, step.rows)
+        for step in steps
+        for operand in graph.ops[step.op].inputs
+        if operand.tensor == source.name
+    ]
+    positions = [
+        position
+        for position, step in enumerate(steps)
+        for operand in graph.ops[step.op].inputs
+        if operand.tensor == source.name
+    ]
+    for position, step in enumerate(steps):
+        if graph.ops[step.op].ofm.tensor != target.name:
+            continue
+        start = shift + step.rows.start * row_bytes(target)
+        stop = shift + step.rows.stop * row_bytes(target)
+        for at, rows in zip(positions, reads, strict=True):
+            if at >= position:
+                first, last = rows.start * row_bytes(source), rows.stop * row_bytes(source)
+                assert stop <= first or start >= last
+
+
+@given(st.integers(0, 10_000), st.integers(1, 3), DIRECTIONS)
+@settings(derandomize=True, deadline=None, max_examples=150)
+def test_a_tensor_grows_into_dead_rows_only(
+    seed: int, stripe_rows: int, direction: Direction
+) -> None:
+    graph = random_chain(seed, elementwise=False)
+    ranges = uses(graph)
+    for start in range(1, len(graph.ops) - 1):
+        for stop in range(start + 1, len(graph.ops)):
+            plan = plan_segment(graph, Segment(start, stop, stripe_rows), ranges, direction)
+            if plan.overlap is not None:
+                _check_overlap(graph, plan.overlap, plan.steps)
+
+
+def test_a_cut_operator_pads_only_where_it_meets_the_edge() -> None:
+    op = residual(Shape(1, 8, 8, 16)).ops[1]
+    cuts = [cut_op(op, rows) for rows in (Rows(0, 2), Rows(2, 6), Rows(6, 8))]
+    assert [(cut.padding.top, cut.padding.bottom) for cut in cuts] == [(1, 0), (0, 0), (0, 1)]
+    assert [cut.ifm.shape.h for cut in cuts] == [3, 6, 3]
+
+
+def test_dead_rows_are_not_made() -> None:
+    graph = random_chain(0, strides=True)
+    made = {}
+    for step in _steps(graph, 1, DOWNWARDS):
+        made[step.op] = made.get(step.op, 0) + step.rows.count
+    assert all(made[i] <= op.ofm.shape.h for i, op in enumerate(graph.ops))

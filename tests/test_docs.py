@@ -1,0 +1,389 @@
+"""The README and docs/ say what is true: commands run, shown output comes out, nothing is missing.
+
+Commands are read from fenced ``console`` blocks: a line that starts with ``$`` and the lines of
+output below it. In these, ``…`` alone stands for any lines, and within a line for any text. An
+example whose output begins with ``tvm-ethosu:`` is one of a refusal.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.tflite_builder import NetBuilder
+from tvm_ethosu.backend import demo
+from tvm_ethosu.backend.check import Comparison
+from tvm_ethosu.backend.cli import cli, main
+from tvm_ethosu.backend.session import Session
+from tvm_ethosu.partition.operator_docs import operators_markdown
+from tvm_ethosu.scheduler.errors import InternalError, UserError
+
+NETWORKS = Path(".cache/networks")
+README = REPOSITORY / "README.md"
+DOCS = REPOSITORY / "docs"
+PAGES = (README, *sorted(DOCS.glob("*.md")))
+ANY_LINES = "…"
+FOLDERS = ("backend", "partition", "scheduler")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A command and what a page shows of its output."""
+
+    page: str
+    command: str
+    output: tuple[str, ...]
+
+    @property
+    def words(self) -> list[str]:
+        return shlex.split(self.command)
+
+    @property
+    def is_refusal(self) -> bool:
+        return bool(self.output) and self.output[0].startswith("tvm-ethosu: ")
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.command}"
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def _examples(page: Path) -> Iterator[Example]:
+    for block in _blocks(page, "console"):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, *output = part.replace("\\\n", " ").rstrip("\n").split("\n")
+            yield Example(page.name, command, tuple(output))
+
+
+EXAMPLES = [example for page in PAGES for example in _examples(page)]
+OURS = [example for example in EXAMPLES if example.words[0] == "tvm-ethosu"]
+REFUSALS = [example for example in OURS if example.is_refusal]
+SUCCESSES = [example for example in OURS if not example.is_refusal]
+
+
+# --- commands -----------------------------------------------------------------------------------
+
+
+def _small_network() -> bytes:
+    """Return a network with as many inputs of the same shape as the README's."""
+    net = NetBuilder("int8", seed=7)
+    x = net.conv2d(net.input((1, 32, 32, 3)), filters=8, stride=(2, 2), activation="RELU")
+    net.output(net.softmax(net.dense(net.max_pool(x), units=10)))
+    return net.build()
+
+
+def _prepare(folder: Path, name: str, data: bytes) -> None:
+    (folder / NETWORKS).mkdir(parents=True, exist_ok=True)
+    (folder / NETWORKS / name).write_bytes(data)
+
+
+def _compile_with_vela(words: list[str]) -> None:
+    command = [sys.executable, "-m", "ethosu.vela", *words[1:]]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Change to an empty folder, in which the pages' paths are made up as needed."""
+    monkeypatch.chdir(tmp_path)
+    np.save(tmp_path / "image.npy", np.zeros((1, 32, 32, 3), np.int8))
+    return tmp_path
+
+
+def _what_vela_made(example: Example) -> list[Example]:
+    """Return the call of Vela on the same page whose result the example reads, if it does."""
+    reads_it = any(word.endswith("_vela.tflite") for word in example.words)
+    calls = (e for e in EXAMPLES if e.page == example.page and e.words[0] == "vela")
+    return list(calls) if reads_it else []
+
+
+@pytest.mark.parametrize("example", SUCCESSES, ids=str)
+def test_every_command_that_is_shown_runs(example: Example, elsewhere: Path) -> None:
+    needed = [*_what_vela_made(example), example]
+    for word in {word for each in needed for word in each.words}:
+        if word.startswith(str(NETWORKS)):
+            _prepare(elsewhere, Path(word).name, _small_network())
+    for call in needed[:-1]:
+        _compile_with_vela(call.words)
+    assert main(example.words[1:]) == 0
+
+
+def _commands() -> dict[str, click.Command]:
+    context = click.Context(cli)
+    found = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    return {name: command for name, command in found.items() if command is not None}
+
+
+def test_there_are_examples_of_every_command() -> None:
+    assert {example.words[1] for example in OURS} == _commands().keys()
+    assert REFUSALS
+
+
+# --- output -------------------------------------------------------------------------------------
+
+
+def _cached(example: Example) -> list[Path]:
+    """Return the networks that an example reads; skip the test where one was not fetched yet."""
+    paths = [REPOSITORY / word for word in example.words if word.startswith(str(NETWORKS))]
+    missing = [path.name for path in paths if not path.exists()]
+    if missing:
+        pytest.skip(f"{missing[0]} was not fetched: make demo")
+    return paths
+
+
+def _pattern(line: str) -> re.Pattern[str]:
+    """Return what a shown line stands for; times at its end may be any."""
+    text = re.sub(r"\b\d+\.\d( s)?$", "…", line.rstrip())
+    return re.compile(".*".join(map(re.escape, text.split("…"))))
+
+
+def _assert_shown(shown: list[str], actual: list[str]) -> None:
+    """Check that the lines come in this order: one after the other, save where ``…`` stands."""
+    at = 0
+    may_skip = False
+    for line in shown:
+        if line == ANY_LINES:
+            may_skip = True
+            continue
+        pattern = _pattern(line)
+        found = (i for i in range(at, len(actual)) if pattern.fullmatch(actual[i].rstrip()))
+        place = next(found, None)
+        assert place is not None, f"{line!r} is not in the output:\n" + "\n".join(actual[at:])
+        assert may_skip or place == at, f"expected {line!r}, got {actual[at]!r}"
+        at = place + 1
+        may_skip = False
+    assert may_skip or at == len(actual), f"not shown: {actual[at:]}"
+
+
+@pytest.mark.parametrize("example", [e for e in OURS if e.output], ids=str)
+def test_output_that_is_shown_is_what_comes_out(
+    example: Example, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needed = [*_what_vela_made(example), example]
+    for path in (path for each in needed for path in _cached(each)):
+        _prepare(elsewhere, path.name, path.read_bytes())
+    for call in needed[:-1]:
+        _compile_with_vela(call.words)
+    assert main(example.words[1:]) == (2 if example.is_refusal else 0)
+    captured = capsys.readouterr()
+    actual = (captured.err if example.is_refusal else captured.out).splitlines()
+    _assert_shown(list(example.output), actual)
+
+
+@pytest.mark.parametrize(
+    ("shown", "is_right"),
+    [
+        (["a", "b", "c"], True),
+        (["a", "…", "c"], True),
+        (["…", "b", "…"], True),
+        (["…", "b…", "c"], True),
+        (["a", "b"], False),
+        (["a", "c"], False),
+        (["b", "c"], False),
+        (["…", "d"], False),
+        (["a", "c…", "c"], False),
+    ],
+)
+def test_the_comparison_itself_is_strict(shown: list[str], is_right: bool) -> None:
+    if is_right:
+        _assert_shown(shown, ["a", "b", "c"])
+    else:
+        with pytest.raises(AssertionError):
+            _assert_shown(shown, ["a", "b", "c"])
+
+
+# --- the demo -----------------------------------------------------------------------------------
+
+
+def test_the_demo_shows_what_the_readme_says(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = (e for e in EXAMPLES if e.page == "README.md" and e.command == "make demo")
+    _cached(Example("", str(NETWORKS / "image_classification.tflite"), ()))
+    assert demo.main() == 0
+    heading = next(i for i, line in enumerate(example.output) if "bytes of SRAM for" in line)
+    lines = capsys.readouterr().out.strip("\n").splitlines()
+    _assert_shown(list(example.output[heading:]), lines)
+
+
+def test_the_demo_ends_with_tables_and_a_verdict(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _prepare(elsewhere, "small.tflite", _small_network())
+    monkeypatch.setattr(demo, "demo_network", lambda: elsewhere / NETWORKS / "small.tflite")
+    assert demo.main() == 0
+    out, err = capsys.readouterr()
+    for heading in ("why not on the NPU", "whole arena", "MACs", "differing", "seconds"):
+        assert heading in out
+    assert out.splitlines()[-1].startswith("equal: all 200 values")
+    assert "run 20 random inputs" in err
+
+
+def _session(differing: int) -> Session:
+    return Session((), (), (Comparison("t", True, 10, differing, differing),))
+
+
+@pytest.mark.parametrize(
+    ("session", "text"),
+    [
+        (_session(0), "equal: all 10 values"),
+        (_session(3), "DIFFERENT: 3 of 10 values"),
+        (Session((), (), (Comparison("t", False, 10, 0, 0),)), "NOTHING COMPARED"),
+    ],
+)
+def test_the_verdict_says_what_was_found(session: Session, text: str) -> None:
+    assert demo.verdict(session).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (UserError("cannot fetch the package"), 2, "demo: cannot fetch the package\n"),
+        (InternalError("buffers overlap"), 1, "demo: buffers overlap (our fault: please report"),
+        (KeyboardInterrupt(), 130, "demo: interrupted\n"),
+    ],
+)
+def test_the_demo_fails_with_one_sentence(
+    error: BaseException,
+    code: int,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def failing() -> Path:
+        raise error
+
+    monkeypatch.setattr(demo, "demo_network", failing)
+    assert demo.main() == code
+    assert text in capsys.readouterr().err
+
+
+# --- Python in the README -----------------------------------------------------------------------
+
+
+def test_the_readmes_python_runs(elsewhere: Path) -> None:
+    """All blocks one after the other, as a reader would type them, in a process of their own."""
+    cached = REPOSITORY / NETWORKS / "image_classification.tflite"
+    if not cached.exists():
+        pytest.skip("the README's network was not fetched: make demo")
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed, which export_library needs")
+    _prepare(elsewhere, cached.name, cached.read_bytes())
+    program = "\n".join(_blocks(README, "python"))
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=elsewhere
+    )
+    assert done.returncode == 0, done.stderr
+    *sources, graph, aot = done.stdout.splitlines()
+    assert len(sources) == 3
+    assert graph == aot
+
+
+# --- completeness -------------------------------------------------------------------------------
+
+
+def test_the_page_of_operators_is_made_from_the_table() -> None:
+    again = "python -m tvm_ethosu.partition.operator_docs > docs/operators.md"
+    assert (DOCS / "operators.md").read_text() == operators_markdown(), again
+
+
+def _documented_options() -> dict[str, set[str]]:
+    """Return the options of each command by the table of docs/cli.md."""
+    section = (DOCS / "cli.md").read_text().split("\n## Options\n")[1].split("\n## ")[0]
+    rows = [row.strip("|").split("|") for row in section.strip().splitlines()]
+    names = [cell.strip() for cell in rows[0][1:-1]]
+    found: dict[str, set[str]] = {name: set() for name in names}
+    for option, *cells, _meaning in rows[2:]:
+        for name, cell in zip(names, cells, strict=True):
+            if cell.strip():
+                found[name] |= set(re.findall(r"`(-[^`]+)`", option))
+    return found
+
+
+def _actual_options(command: click.Command) -> set[str]:
+    options = (param for param in command.params if isinstance(param, click.Option))
+    names = {name for option in options for name in (*option.opts, *option.secondary_opts)}
+    return names | set(cli.context_settings["help_option_names"])
+
+
+def test_every_option_is_documented_and_every_documented_one_is_there() -> None:
+    actual = {name: _actual_options(command) for name, command in _commands().items()}
+    assert _documented_options() == actual
+
+
+def _sources(folder: str) -> set[str]:
+    root = REPOSITORY / folder
+    names = {path.relative_to(root).as_posix() for path in root.rglob("*.py")}
+    own = {n for n in names if n == "_root/__init__.py" or not n.endswith("__init__.py")}
+    return {name for name in own if not name.startswith("sim/")}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_architecture_names_every_source_file_and_no_other(folder: str) -> None:
+    text = (DOCS / "architecture.md").read_text()
+    table = text.split(f"\n### {folder}\n")[1].split("\n##")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`([\w/]+\.py)`", row.split("|")[1])}
+    assert named == _sources(folder)
+
+
+def _texts_in_the_sources() -> str:
+    """Return all string literals of the sources, the fixed parts of f-strings among them."""
+    paths = (path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*.py"))
+    nodes = (node for path in paths for node in ast.walk(ast.parse(path.read_text())))
+    constants = (node.value for node in nodes if isinstance(node, ast.Constant))
+    return "\n".join(value for value in constants if isinstance(value, str))
+
+
+def test_every_sentence_of_the_page_of_errors_is_in_the_sources() -> None:
+    """TVM's own, which the page lists as such, are not."""
+    ours = re.sub(
+        r"\nFour that come from TVM.*?\n## ", "", (DOCS / "errors.md").read_text(), flags=re.S
+    )
+    cells = [row.split("|")[1] for row in ours.splitlines() if row.startswith("| `")]
+    parts = [
+        part.strip()
+        for cell in cells
+        for sentence in re.findall(r"`([^`]+)`", cell)
+        for part in re.split(r"…", sentence)
+    ]
+    texts = _texts_in_the_sources()
+    assert len(parts) > 100
+    assert not [part for part in parts if len(part) > 3 and part not in texts]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose)
+    local = [link for link in links if "://" not in link]
+    assert not [link for link in local if not (page.parent / link).exists()]
+
+
+def test_the_readme_lists_every_page() -> None:
+    linked = set(re.findall(r"\(docs/([\w-]+\.md)\)", README.read_text()))
+    assert linked == {page.name for page in DOCS.glob("*.md")}
+
+
+# Paths of the machine that a page was written on, and hosts that packages come from there.
+FORBIDDEN = re.compile(
+    r"/(work|root|home|tmp|opt)/|pypi\.org|pythonhosted|localhost|://\d|index-url"
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_tells_of_the_machine_it_was_written_on(page: Path) -> None:
+    lines = page.read_text().splitlines()
+    assert not [line for line in lines if FORBIDDEN.search(line)]
