@@ -21,7 +21,7 @@ from tvm_ethosu.scheduler.allocate import Allocation
 from tvm_ethosu.scheduler.arch import ALIGN_BYTES, MAX_DIM, MAX_REGIONS, Arch
 from tvm_ethosu.scheduler.blocks import choose_block
 from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, NpuGraph, NpuOp
-from tvm_ethosu.scheduler.plan import Layout, Schedule
+from tvm_ethosu.scheduler.plan import Buffer, Layout, Schedule
 from tvm_ethosu.scheduler.ports import Block
 from tvm_ethosu.scheduler.stripes import Step, cut_op, input_rows
 
@@ -88,10 +88,14 @@ class _Emitter:
                 SCRATCH_REGION,
                 self.allocation.addresses[buffer.tensor],
                 schedule.layouts[buffer.tensor],
-                buffer.rows,
+                _MANY_ROWS if self._is_whole(buffer) else buffer.rows,
             )
             for buffer in schedule.buffers
         }
+
+    def _is_whole(self, buffer: Buffer) -> bool:
+        """Return whether a buffer holds all rows at once; other shapes may have more of them."""
+        return buffer.rows >= self.graph.tensors[buffer.tensor].shape.h
 
     def _constant_placements(self) -> dict[str, vela.Placement]:
         placements = {}

@@ -70,7 +70,7 @@ def _operand(tensor: str, of: TensorType, quant: Quant, shape: Shape | None = No
 def _rescales(params: ConvParams) -> tuple[Rescale, ...]:
     channels = params.weights.shape[0]
     scales = params.weight_scales
-    in_float32 = len(scales) == 1 and (params.kind == "dense" or params.ifm.dtype == "uint8")
+    in_float32 = params.ifm.dtype == "uint8"
     if len(scales) == 1:
         scales = scales * channels
     factors = [

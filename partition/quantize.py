@@ -37,8 +37,9 @@ def accumulator_factor(
 ) -> float:
     """Return the real factor from accumulator to OFM.
 
-    TFLite's kernels multiply the input scales in float32 for fully connected layers with one
-    weight scale and for uint8, in float64 otherwise (kernels/kernel_util.cc).
+    TFLite's kernels multiply the input scales in float32 for uint8 (kernels/kernel_util.cc,
+    GetQuantizedConvolutionMultipler), in float64 otherwise; TFLite Micro does so for fully
+    connected layers as well, where TFLite itself takes float32.
     """
     if product_in_float32:
         product = float(np.float32(ifm_scale) * np.float32(weight_scale))

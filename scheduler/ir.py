@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
@@ -282,6 +283,21 @@ class NpuGraph:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
         object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
+
+    @cached_property
+    def rolling_tensors(self) -> frozenset[str]:
+        """Return the tensors whose rows can be made and used piece by piece.
+
+        A tensor that somebody sees under another shape is not one: rows then mean nothing.
+        """
+        reshaped = {
+            operand.tensor
+            for op in self.ops
+            for operand in (*op.inputs, op.ofm)
+            if operand.shape != self.tensors[operand.tensor].shape
+        }
+        tall = {name for name, tensor in self.tensors.items() if tensor.shape.h > 1}
+        return frozenset(tall - reshaped)
 
     @property
     def macs(self) -> int:

@@ -16,7 +16,6 @@ from tvm_ethosu.scheduler.stripes import (
     Rows,
     RowUse,
     Step,
-    can_roll,
     overlap_distance,
     rolling_rows,
     row_use,
@@ -202,12 +201,12 @@ def _best_overlap(
     sources = [
         name
         for name, live in ranges.items()
-        if live.start < segment.start < live.stop <= segment.stop and can_roll(graph, name)
+        if live.start < segment.start < live.stop <= segment.stop and name in graph.rolling_tensors
     ]
     targets = [
         name
         for name in sorted(kept_tensors(graph, segment.start, segment.stop))
-        if name in ranges and can_roll(graph, name)
+        if name in ranges and name in graph.rolling_tensors
     ]
     found = [
         Overlap(source, target, _distance(graph, use, source, target), direction)

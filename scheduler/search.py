@@ -22,7 +22,6 @@ from tvm_ethosu.scheduler.plan import (
     uses,
     whole_segments,
 )
-from tvm_ethosu.scheduler.stripes import can_roll
 
 # Longer cascades gain little: each operator more needs its rows, and the first stripes grow.
 LONGEST_CASCADE = 20
@@ -92,11 +91,11 @@ class PlanSearch:
 
     def _can_be_striped(self, start: int, stop: int) -> bool:
         """Return whether stripes may save memory: something rolls, or grows into its input."""
-        last = self.graph.ops[stop - 1].ofm
-        if last.shape.h == 1 or not can_roll(self.graph, last.tensor):
+        last, rolling = self.graph.ops[stop - 1].ofm, self.graph.rolling_tensors
+        if last.shape.h == 1 or last.tensor not in rolling:
             return False
         return any(
-            operand.tensor in self.ranges and can_roll(self.graph, operand.tensor)
+            operand.tensor in self.ranges and operand.tensor in rolling
             for op in self.graph.ops[start:stop]
             for operand in op.inputs
         )

@@ -88,22 +88,6 @@ def cut_op(op: NpuOp, rows: Rows) -> NpuOp:
             return replace(op, ifm=ifm, ofm=ofm)
 
 
-def _seen_whole(graph: NpuGraph, name: str) -> bool:
-    """Return whether somebody looks at a tensor under another shape, rows then mean nothing."""
-    shape = graph.tensors[name].shape
-    return any(
-        operand.shape != shape
-        for op in graph.ops
-        for operand in (*op.inputs, op.ofm)
-        if operand.tensor == name
-    )
-
-
-def can_roll(graph: NpuGraph, name: str) -> bool:
-    """Return whether rows of a tensor can be made and used piece by piece."""
-    return graph.tensors[name].shape.h > 1 and not _seen_whole(graph, name)
-
-
 def _mirror(rows: Rows, height: int) -> Rows:
     return Rows(height - rows.stop, height - rows.start)
 
@@ -148,7 +132,7 @@ class _Demand:
         start, height = self.made[index], op.ofm.shape.h
         if start >= stop:
             return
-        whole = not can_roll(self.graph, op.ofm.tensor)
+        whole = op.ofm.tensor not in self.graph.rolling_tensors
         rows = Rows(start, height if whole else stop)
         for operand in op.inputs:
             writer = self.writer.get(operand.tensor)
@@ -158,7 +142,7 @@ class _Demand:
         self.made[index] = rows.stop
 
     def _needed(self, op: NpuOp, operand: Operand, rows: Rows) -> int:
-        if not can_roll(self.graph, operand.tensor):
+        if operand.tensor not in self.graph.rolling_tensors:
             return self.graph.tensors[operand.tensor].shape.h
         return self.direction.input_rows(op, operand, rows).stop
 

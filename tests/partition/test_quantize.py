@@ -40,7 +40,7 @@ def test_what_is_too_small_to_matter_becomes_zero(real: float) -> None:
     assert rescale.multiplier == 0
 
 
-def test_dense_layers_multiply_their_scales_in_float32() -> None:
+def test_uint8_multiplies_its_scales_in_float32() -> None:
     scales = (0.1, 0.3, 1.0)
     assert accumulator_factor(*scales, product_in_float32=False) == 0.1 * 0.3
     assert accumulator_factor(*scales, product_in_float32=True) != 0.1 * 0.3

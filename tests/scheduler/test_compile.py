@@ -16,11 +16,11 @@ def test_a_budget_of_just_enough_is_enough() -> None:
 
 def test_a_budget_too_small_says_what_is_needed_and_where() -> None:
     with pytest.raises(Infeasible) as caught:
-        schedule(residual(Shape(1, 4, 4, 16)), 300)
+        schedule(residual(Shape(1, 4, 4, 16)), 100)
     error = caught.value
-    # The addition's inputs: 4 rows of one, because it is read last, and a row of the other.
-    assert (error.required_bytes, error.available_bytes, error.excess_bytes) == (320, 300, 20)
-    for part in ("needs 320 bytes", "300 bytes are left", "20 bytes too few", "operator 'first'"):
+    # Three rows of the first tensor, whose third is read last, and a row of the second.
+    assert (error.required_bytes, error.available_bytes, error.excess_bytes) == (256, 100, 156)
+    for part in ("needs 256 bytes", "100 bytes are left", "156 bytes too few", "operator 'first'"):
         assert part in str(error)
     assert "rows of 1x4x4x16 int8" in str(error)
 
