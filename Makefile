@@ -22,7 +22,7 @@ $(shell rm -f $(STAMP))
 endif
 endif
 
-.PHONY: help demo test test-all lint type layers fmt dev gcc clean
+.PHONY: help demo test test-all bench docs lint type layers fmt dev gcc clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,12 @@ test: $(STAMP) gcc  ## run the tests that take seconds
 
 test-all: $(STAMP) gcc  ## run all tests
 	@$(PY) -m pytest -n $(WORKERS)
+
+bench: $(STAMP)  ## measure SRAM against Vela and write docs/benchmarks.md
+	@$(PY) -m tvm_ethosu.backend.bench -o docs/benchmarks.md
+
+docs: $(STAMP)  ## write docs/operators.md from the table of operators
+	@$(PY) -m tvm_ethosu.partition.operator_docs > docs/operators.md
 
 lint: $(STAMP)  ## check style and formatting
 	@$(VENV)/bin/ruff check .
@@ -131,5 +137,6 @@ $(LINKS)/py.typed: Makefile
 	@mkdir -p $(LINKS)
 	for folder in backend partition scheduler; do ln -sfn ../../../$$folder $(LINKS)/$$folder; done
 	ln -sfn ../../../backend/_root/__init__.py $(LINKS)/__init__.py
+	ln -sfn ../../../backend/_root/entry.py $(LINKS)/entry.py
 	ln -sfn ../../../backend/_root/py.typed $(LINKS)/py.typed
 	touch -h $@

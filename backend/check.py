@@ -37,7 +37,7 @@ class Comparison:
     on_npu: bool
     elements: int
     differing: int
-    largest_difference: int
+    largest_difference: float
 
     @property
     def is_equal(self) -> bool:
@@ -171,13 +171,14 @@ class _Tally:
     def __init__(self) -> None:
         self.elements = 0
         self.differing = 0
-        self.largest = 0
+        self.largest: float = 0
 
     def add(self, ours: Array, expected: Array) -> None:
-        difference = np.abs(ours.astype(np.int64) - expected.astype(np.int64).reshape(ours.shape))
+        wide = np.float64 if expected.dtype.kind == "f" else np.int64
+        difference = np.abs(ours.astype(wide) - expected.astype(wide).reshape(ours.shape))
         self.elements += difference.size
         self.differing += int(np.count_nonzero(difference))
-        self.largest = max(self.largest, int(difference.max(initial=0)))
+        self.largest = max(self.largest, difference.max(initial=0).item())
 
 
 class Checker:

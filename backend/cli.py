@@ -16,7 +16,7 @@ from rich.console import Console
 import tvm_ethosu
 from tvm_ethosu.partition.options import EthosUOptions, parse_size
 from tvm_ethosu.scheduler.arch import ARCHS
-from tvm_ethosu.scheduler.errors import EthosUError, Infeasible, InternalError, UserError
+from tvm_ethosu.scheduler.errors import EthosUError, Infeasible, InternalError
 
 EXIT_OUR_FAULT = 1
 EXIT_USERS_INPUT = 2
@@ -166,9 +166,9 @@ def compile_command(
         except Infeasible as error:
             raise _with_smallest_size(error, model, options) from None
     report = compile_report(file, network)
-    written = write_firmware(network, output)
     if json_path is not None:
         write_json(json_path, report)
+    written = write_firmware(network, output)
     _OUT.print(memory_table(report))
     on_npu, on_cpu = len(report["npu_operators"]), len(report["cpu_operators"])
     _OUT.print(f"{on_npu} operators on the NPU, {on_cpu} on the CPU", highlight=False)
@@ -258,8 +258,20 @@ def memory(
     multiple=True,
     help="A .npy file per input of the network; random inputs by default.",
 )
-@click.option("--seed", default=0, show_default=True, help="Seed of random inputs.")
-@click.option("--count", default=1, show_default=True, help="Number of random inputs to run.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of random inputs.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of random inputs to run.",
+)
 @click.option("--check", is_flag=True, help="Compare every NPU result with TFLite Micro.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write the outputs as .npz.")
 @_JSON
@@ -283,8 +295,6 @@ def run(
     from tvm_ethosu.backend.session import inference_table, run_session, session_report
     from tvm_ethosu.partition.tflite_file import load_tflite
 
-    if count < 1:
-        raise UserError(f"--count: must be 1 or more (got {count})")
     with _working(f"compiling {model.name} for {accelerator}"):
         network = load_for_host(load_tflite(model), options)
         checker = Checker(network) if check else None
@@ -301,7 +311,7 @@ def run(
         raise InternalError("an NPU result differs from TFLite Micro's; see the table above")
 
 
-def _explained(error: BaseException) -> tuple[str, int] | None:
+def explained(error: BaseException) -> tuple[str, int] | None:
     """Return the sentence and exit code of an error that we raised, or None for any other."""
     match error:
         case click.exceptions.Abort() | KeyboardInterrupt():
@@ -316,7 +326,8 @@ def _explained(error: BaseException) -> tuple[str, int] | None:
             return None
 
 
-def _unexpected(error: BaseException) -> tuple[str, int]:
+def unexpected(error: BaseException) -> tuple[str, int]:
+    """Return the sentence and exit code of an error that nobody foresaw."""
     lines = str(error).strip().splitlines() or [""]
     text = (
         f"unexpected error, our fault ({type(error).__name__}: {lines[-1]}); please report it with "
@@ -327,19 +338,14 @@ def _unexpected(error: BaseException) -> tuple[str, int]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit code: 0 well, 1 our fault, 2 the user's input."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         cli.main(arguments, prog_name="tvm-ethosu", standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:
         # The last resort as well: users never see a bare traceback.
-        message, code = _explained(error) or _unexpected(error)
+        message, code = explained(error) or unexpected(error)
         if "--verbose" in arguments:
             traceback.print_exc()
         _ERR.print(f"tvm-ethosu: {message}", markup=False)
         return code
     return 0
-
-
-def entry() -> None:
-    """Run as a console script."""
-    sys.exit(main())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
+from tvm_ethosu.backend.outputs import write_json
 from tvm_ethosu.backend.program import from_bytes
 from tvm_ethosu.backend.sim import (
     Accelerator,
@@ -66,7 +66,10 @@ def disassemble(file: Path, offsets: bool) -> None:
     program of this compiler.
     """
     with _reported():
-        for listing in read_listings(file):
+        listings = read_listings(file)
+        if not listings:
+            raise UserError(f"{file}: holds no command stream; was it compiled by Vela?")
+        for listing in listings:
             click.echo(f"# {listing.title}, {listing.accelerator.value}")
             for line in lines_of(listing.words, listing.accelerator, offsets=offsets):
                 click.echo(line)
@@ -104,7 +107,7 @@ def simulate(
         _print_outputs(result)
         differing = None if original is None else _differences(original, values, result)
     if json_path is not None:
-        json_path.write_text(json.dumps(_report(result, differing), indent=2) + "\n")
+        write_json(json_path, _report(result, differing))
     if differing is not None:
         click.echo(f"{differing} elements differ from TensorFlow Lite Micro")
         if differing:
@@ -164,11 +167,18 @@ def run_raw(file: Path, seed: int, inputs: tuple[Array, ...]) -> tuple[tuple[Arr
     return values, Result((stream,), (report,), outputs)
 
 
+def _load_array(path: Path) -> Array:
+    try:
+        return np.asarray(np.load(path, allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(f"{path}: not a readable .npy file ({error})") from None
+
+
 def _simulate(
     file: Path, paths: tuple[Path, ...], seed: int, original: bytes | None
 ) -> tuple[tuple[Array, ...], Result]:
     """Run a file on the inputs given, else on random ones of the types of the original."""
-    given = tuple(np.load(path, allow_pickle=False) for path in paths)
+    given = tuple(_load_array(path) for path in paths)
     if not given and original is not None:
         given = random_inputs(read_network(original), seed)
     data = file.read_bytes()
@@ -179,6 +189,8 @@ def _simulate(
     if len(values) != len(network.inputs):
         raise UserError(f"{file}: wrong number of inputs (got {len(values)}, "
                         f"limit {len(network.inputs)})")  # fmt: skip
+    if not network.streams:
+        raise UserError(f"{file}: no operator of it runs on the NPU; was it compiled by Vela?")
     result = run_network(network, values)
     return values, Result(network.streams, result.reports, result.outputs)
 

@@ -17,14 +17,13 @@ from rich.console import Console
 from rich.table import Table
 
 from tvm_ethosu.backend.check import Checker, load_for_host
-from tvm_ethosu.backend.cli import EXIT_INTERRUPTED, EXIT_OUR_FAULT, EXIT_USERS_INPUT
+from tvm_ethosu.backend.cli import EXIT_OUR_FAULT, explained, unexpected
 from tvm_ethosu.backend.demo_network import demo_network
 from tvm_ethosu.backend.network import FirmwareNetwork, compile_for_firmware
 from tvm_ethosu.backend.report import compile_report, memory_table, operator_rows, operator_table
 from tvm_ethosu.backend.session import Session, comparison_table, run_session
 from tvm_ethosu.partition import EthosUOptions
 from tvm_ethosu.partition.tflite_file import TfliteFile, load_tflite
-from tvm_ethosu.scheduler.errors import EthosUError, InternalError
 
 ACCELERATOR = "ethos-u55-128"
 SRAM_SIZE_BYTES = 64 * 1024
@@ -154,12 +153,8 @@ def main() -> int:
     err = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         return _demo(out, err)
-    except KeyboardInterrupt:
-        message, code = "interrupted", EXIT_INTERRUPTED
-    except InternalError as error:
-        message, code = f"{error} (our fault: please report it)", EXIT_OUR_FAULT
-    except EthosUError as error:
-        message, code = str(error), EXIT_USERS_INPUT
+    except (Exception, KeyboardInterrupt) as error:
+        message, code = explained(error) or unexpected(error)
     err.print(f"demo: {message}", markup=False)
     return code
 

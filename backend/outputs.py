@@ -28,11 +28,19 @@ def write_text(path: Path, text: str) -> None:
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(text)
+            os.chmod(name, _ordinary_mode())
             os.replace(name, path)
         finally:
             Path(name).unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def _ordinary_mode() -> int:
+    """Return the mode that a file made by ``open`` would have."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -87,7 +87,7 @@ def comparison_table(comparisons: Sequence[Comparison], runs: int) -> Table:
             "NPU" if comparison.on_npu else "CPU (TVM's arithmetic)",
             str(comparison.elements),
             str(comparison.differing),
-            str(comparison.largest_difference),
+            f"{comparison.largest_difference:.6g}",
         )
     return table
 

@@ -10,6 +10,8 @@ from tvm import relay
 
 from tvm_ethosu.backend.build_context import BuildRequest
 from tvm_ethosu.partition.relay.let_chain import tensor_bytes, tensor_types
+from tvm_ethosu.partition.relay.used_memory import io_place
+from tvm_ethosu.scheduler.budget import IoPlace
 from tvm_ethosu.scheduler.errors import Infeasible
 from tvm_ethosu.scheduler.plan import align
 
@@ -35,9 +37,10 @@ def io_bytes(main: relay.Function) -> int:
 
 
 def planned_sram(metadata: Any, main: relay.Function) -> PlannedSram:
-    """Return the arena of a network built for the AOT executor.
+    """Return the arena of a network built for the AOT executor, under the pass context in force.
 
-    ``metadata`` is the build's ``executor_codegen_metadata``.
+    ``metadata`` is the build's ``executor_codegen_metadata``. Where inputs and outputs are in the
+    pool, or not in this SRAM, they take nothing beside it.
     """
     pools = metadata.pool_inputs.values() if metadata is not None and metadata.pool_inputs else ()
     workspace = sum(
@@ -45,7 +48,8 @@ def planned_sram(metadata: Any, main: relay.Function) -> PlannedSram:
         for pool in pools
         if isinstance(pool.pool_info, tvm.ir.memory_pools.WorkspacePoolInfo)
     )
-    return PlannedSram(workspace, io_bytes(main))
+    beside = io_place() is IoPlace.BESIDE_POOL
+    return PlannedSram(workspace, io_bytes(main) if beside else 0)
 
 
 def check_planned_sram(build: Any, request: BuildRequest, mod: tvm.IRModule) -> None:

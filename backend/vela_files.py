@@ -24,6 +24,7 @@ from ethosu.vela.tflite.Model import Model
 
 from tvm_ethosu.backend.sim import Accelerator, Region, RunReport, Stream, decode, run
 from tvm_ethosu.backend.sim.words import payload_accelerator, payload_words
+from tvm_ethosu.partition.flatbuffer import read_model
 from tvm_ethosu.scheduler.errors import Unsupported, UserError
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -185,6 +186,7 @@ def read_network(model: bytes) -> Network:
     """
     if model[4:8] != b"TFL3":
         raise UserError("not a TFLite file: no TFL3 at byte 4")
+    read_model(model)  # every offset is checked before the accessors below follow it
     root = Model.GetRootAsModel(bytearray(model), 0)
     if root.SubgraphsLength() != 1:
         raise UserError(f"{root.SubgraphsLength()} subgraphs (limit 1)")

@@ -105,7 +105,7 @@ def test_the_wheel_states_licence_version_and_command(built: Built) -> None:
     assert f"\nVersion: {tvm_ethosu.__version__}\n" in metadata
     assert "\nLicense-Expression: Apache-2.0\n" in metadata
     assert "\nLicense-File: LICENSE\n" in metadata
-    command = r"\[console_scripts\]\ntvm-ethosu = tvm_ethosu\.backend\.cli:entry"
+    command = r"\[console_scripts\]\ntvm-ethosu = tvm_ethosu\.entry:main"
     assert re.search(command, built.metadata("entry_points.txt"))
 
 

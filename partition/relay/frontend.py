@@ -15,6 +15,7 @@ from tvm import relay
 from tvm.ir import diagnostics
 from tvm.relay.frontend.tflite import OperatorConverter
 
+from tvm_ethosu.partition.relay.quiet import quiet_tuning_logs
 from tvm_ethosu.scheduler.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def to_relay(file: TfliteFile) -> tuple[tvm.IRModule, dict[str, Any]]:
     """
     messages: list[str] = []
     results: list[_Result] = []
-    with _quiet(messages):
+    with _quiet(messages), quiet_tuning_logs():
         try:
             mod, params = relay.frontend.from_tflite(
                 _NamedModel.of(file), op_converter=partial(_Converter, file, results)

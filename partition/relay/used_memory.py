@@ -119,11 +119,13 @@ class _Reporter:
             if tensor.role in (Role.INPUT, Role.OUTPUT) and tensor not in live
         )
 
-    def call(self, call: Call, step: int, used_memory_bytes: int) -> CallReport:
+    def call(
+        self, call: Call, step: int, used_memory_bytes: int, operators: tuple[str, ...] | None
+    ) -> CallReport:
         """Return the report of one call, which is at a step."""
         return CallReport(
             call.name,
-            function_operators(call.function),
+            function_operators(call.function) if operators is None else operators,
             used_memory_bytes,
             total_bytes(self.live(step, "before")),
             total_bytes(self.live(step, "during")),
@@ -134,7 +136,16 @@ class _Reporter:
         )
 
 
-def _analyze(prepared: Prepared) -> UsedMemoryReport:
+def _npu_operators(mod: tvm.IRModule) -> dict[str, tuple[str, ...]]:
+    """Return the operators of each NPU function by its global symbol."""
+    return {
+        str(function.attrs["global_symbol"]): function_operators(function)
+        for function in mod.functions.values()
+        if isinstance(function, relay.Function) and is_npu_function(function)
+    }
+
+
+def _analyze(prepared: Prepared, operators: Mapping[str, tuple[str, ...]]) -> UsedMemoryReport:
     main = prepared.mod["main"]
     chain = read_chain(prepared.mod)
     found = read_storages(chain)
@@ -142,7 +153,7 @@ def _analyze(prepared: Prepared) -> UsedMemoryReport:
     numbers = _tvm_numbers(chain, calls)
     reporter = _Reporter(chain, found)
     reports = tuple(
-        reporter.call(call, call.step, numbers[call.binding])
+        reporter.call(call, call.step, numbers[call.binding], operators.get(call.name))
         for call in calls
         if call.step is not None
     )
@@ -170,7 +181,7 @@ def analyze_used_memory(
         UserError: a shape is dynamic, or there is control flow or recursion.
     """
     prepared = prepare(with_stubs(mod), _target(target), params, keep_values=False)
-    return _analyze(prepared)
+    return _analyze(prepared, _npu_operators(mod))
 
 
 def annotate_used_memory(

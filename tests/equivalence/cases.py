@@ -15,7 +15,8 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 from tests.equivalence.harness import ACCELERATORS
-from tests.tflite_builder import NetBuilder, Value
+from tests.tflite_builder import NetBuilder
+from tests.tflite_writer import Value
 
 Array = npt.NDArray[Any]
 Pair = tuple[int, int]
@@ -68,7 +69,9 @@ def windows(draw: st.DrawFn, largest: int = 7, dilated: bool = True) -> Window:
     spread = st.integers(1, 2) if dilated else st.just(1)
     dilation = draw(st.tuples(spread, spread))
     padding = draw(st.sampled_from(("SAME", "VALID")))
-    reach = [(k - 1) * d + 1 if padding == "VALID" else 1 for k, d in zip(kernel, dilation)]
+    reach = [
+        (k - 1) * d + 1 if padding == "VALID" else 1 for k, d in zip(kernel, dilation, strict=True)
+    ]
     size = draw(st.tuples(*(st.integers(least, least + 12) for least in reach)))
     return Window(size, kernel, stride, dilation, padding)
 
@@ -187,7 +190,7 @@ class Conv:
 
     def add_to(self, net: NetBuilder, x: Value) -> Value:
         """Add the convolution to a network."""
-        window = {
+        window: dict[str, Any] = {
             "stride": self.window.stride,
             "dilation": self.window.dilation,
             "padding": self.window.padding,

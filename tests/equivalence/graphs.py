@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from tests.equivalence.cases import SEEDS, TWO_ACCELERATORS
-from tests.tflite_builder import NetBuilder, Value
+from tests.tflite_builder import NetBuilder
+from tests.tflite_writer import Value
 
 # Below 16 channels, not a multiple of 16, multiples of 16: NHWC and NHCWB16 side by side.
 CHANNELS = (1, 3, 8, 15, 16, 16, 17, 32, 48)
@@ -45,9 +46,7 @@ def _conv(net: NetBuilder, values: list[Value], step: Step) -> Value:
     kernel = (1 + step.b % 4, 1 + step.b // 4 % 3)
     stride = (1 + step.b % 2, 1) if x.shape[1] > 6 else (1, 1)
     activation = ("NONE", "RELU")[step.b % 2]
-    return net.conv2d(
-        x, filters=step.channels, kernel=kernel, stride=stride, activation=activation
-    )
+    return net.conv2d(x, filters=step.channels, kernel=kernel, stride=stride, activation=activation)
 
 
 def _depthwise(net: NetBuilder, values: list[Value], step: Step) -> Value:
@@ -123,9 +122,7 @@ def graphs(
 ) -> st.SearchStrategy[Graph]:
     """Draw networks of up to so many operators and further outputs."""
     numbers = st.integers(0, 1 << 10)
-    step = st.builds(
-        Step, st.sampled_from(kinds), numbers, numbers, st.sampled_from(CHANNELS)
-    )
+    step = st.builds(Step, st.sampled_from(kinds), numbers, numbers, st.sampled_from(CHANNELS))
     shape = st.tuples(st.integers(1, 12), st.integers(1, 12), st.sampled_from(CHANNELS))
     return st.builds(
         Graph,

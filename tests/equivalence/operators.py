@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.tflite_builder import NetBuilder, Value
+from tests.tflite_builder import NetBuilder
+from tests.tflite_writer import Value
 
 
 def _result_like(net: NetBuilder, x: Value, shape: Sequence[int]) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from tests.equivalence.cases import (
 )
 from tests.equivalence.harness import assert_exact, examples_of, partition
 from tests.tflite_builder import NetBuilder
+from tests.tflite_writer import Value
 
 VALUES = np.arange(-128, 128, dtype=np.int8)
 LEFT = np.repeat(VALUES, 256).reshape(1, 256, 256, 1)
@@ -51,7 +53,7 @@ def add_all_pairs(of: Quantization) -> NetBuilder:
     net = NetBuilder()
     a = net.input(LEFT.shape, of.scales[0], of.zero_points[0])
     b = net.input(RIGHT.shape, of.scales[1], of.zero_points[1])
-    result = {"scale": of.scales[2], "zero_point": of.zero_points[2]}
+    result: dict[str, Any] = {"scale": of.scales[2], "zero_point": of.zero_points[2]}
     net.output(net.add(a, b, activation=of.activation, **result))
     return net
 
@@ -129,7 +131,7 @@ def _add_of_shapes(case: Shapes) -> bytes:
     net = NetBuilder(seed=case.seed)
     of = case.quantization
 
-    def operand(which: str, shape: tuple[int, ...], index: int) -> object:
+    def operand(which: str, shape: tuple[int, ...], index: int) -> Value:
         scale, zero_point = of.scales[index], of.zero_points[index]
         if case.constant == which and shape:
             data = net.rng.integers(-128, 128, shape).astype(np.int8)
@@ -140,7 +142,7 @@ def _add_of_shapes(case: Shapes) -> bytes:
 
     operands = [operand("full", case.full, 0), operand("part", case.part, 1)]
     a, b = reversed(operands) if case.swapped else operands
-    result = {"scale": of.scales[2], "zero_point": of.zero_points[2]}
+    result: dict[str, Any] = {"scale": of.scales[2], "zero_point": of.zero_points[2]}
     net.output(net.add(a, b, activation=of.activation, **result))
     return net.build()
 
@@ -177,7 +179,7 @@ def check_doubled(case: Doubled) -> None:
     of = case.quantization
     x = net.input((1, 5, 6, case.channels), of.scales[0], of.zero_points[0])
     x = net.conv2d(x, filters=case.channels) if case.inner else x
-    result = {"scale": float32(x.scale * 1.7), "zero_point": of.zero_points[2]}
+    result: dict[str, Any] = {"scale": float32(x.scale * 1.7), "zero_point": of.zero_points[2]}
     net.output(net.add(x, x, activation=of.activation, **result))
     assert_exact(net.build(), case.accelerators, case.seed)
 

@@ -20,7 +20,8 @@ from tests.equivalence.cases import (
     network,
 )
 from tests.equivalence.harness import ACCELERATORS, assert_exact, examples_of
-from tests.tflite_builder import NetBuilder, Value
+from tests.tflite_builder import NetBuilder
+from tests.tflite_writer import Value
 
 
 @dataclass(frozen=True)
@@ -100,9 +101,7 @@ def check_wide_weights(case: WideWeights) -> None:
 
 
 test_wide_weights, test_wide_weights_thoroughly = examples_of(
-    st.builds(
-        WideWeights, SEEDS, st.sampled_from((-128, 127, -127, 0, 5, -90)), TWO_ACCELERATORS
-    ),
+    st.builds(WideWeights, SEEDS, st.sampled_from((-128, 127, -127, 0, 5, -90)), TWO_ACCELERATORS),
     check_wide_weights,
     quick=8,
 )
@@ -114,9 +113,7 @@ def _accumulator_at_the_end() -> tuple[bytes, list[list[Array]]]:
     x = net.input((1, 65536), 1.0, -128)
     weights = np.full((2, 65536), 127, np.int8)
     weights[1] = -127
-    y = net.dense(
-        x, weights=weights, weight_scales=(1.0,), bias=False, scale=2.0**24, zero_point=0
-    )
+    y = net.dense(x, weights=weights, weight_scales=(1.0,), bias=False, scale=2.0**24, zero_point=0)
     net.output(y)
     return net.build(), [[np.full((1, 65536), value, np.int8)] for value in (-128, 0, 126, 127)]
 

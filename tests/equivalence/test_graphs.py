@@ -10,7 +10,8 @@ import pytest
 from tests.equivalence.graphs import Graph, build, graphs
 from tests.equivalence.harness import ACCELERATORS, Array, assert_exact, examples_of
 from tests.equivalence.shifted import assert_exact_in_uint8
-from tests.tflite_builder import NetBuilder, Value
+from tests.tflite_builder import NetBuilder
+from tests.tflite_writer import Value
 from tvm_ethosu.scheduler.search import Objective
 
 BOTH = (Objective.PERFORMANCE, Objective.SIZE)
@@ -126,7 +127,9 @@ def inverted_bottlenecks(net: NetBuilder, x: Value) -> tuple[Value, ...]:
 
 def _diamond(net: NetBuilder, x: Value, channels: int) -> Value:
     left = net.conv2d(x, filters=channels, kernel=(1, 1))
-    right = net.max_pool(net.conv2d(x, filters=channels), kernel=(3, 3), stride=(1, 1), padding="SAME")
+    right = net.max_pool(
+        net.conv2d(x, filters=channels), kernel=(3, 3), stride=(1, 1), padding="SAME"
+    )
     return net.add(left, right)
 
 

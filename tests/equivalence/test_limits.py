@@ -17,7 +17,8 @@ import pytest
 from tests.equivalence.harness import ACCELERATORS, assert_exact, load, partition
 from tests.equivalence.operators import expand_dims
 from tests.equivalence.test_hosts import check_on_host
-from tests.tflite_builder import NetBuilder, Value
+from tests.tflite_builder import NetBuilder
+from tests.tflite_writer import Value
 from tvm_ethosu.partition import constraints as c
 
 Shape = tuple[int, ...]
@@ -66,9 +67,7 @@ def _grouped(groups: int) -> Make:
 def _dense(value: int, width: int, zero_point: int = 0) -> Make:
     def make(net: NetBuilder, x: Value) -> Value:
         weights = np.full((2, width), value, np.int8)
-        return net.dense(
-            x, weights=weights, weight_zero_point=zero_point, bias=False, scale=4000.0
-        )
+        return net.dense(x, weights=weights, weight_zero_point=zero_point, bias=False, scale=4000.0)
 
     return make
 

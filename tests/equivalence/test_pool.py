@@ -22,7 +22,8 @@ from tests.equivalence.cases import (
     windows,
 )
 from tests.equivalence.harness import assert_exact, examples_of
-from tests.tflite_builder import NetBuilder, Value
+from tests.tflite_builder import NetBuilder
+from tests.tflite_writer import Value
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def sums_next_to_ties(elements: int, count: int) -> Array:
     halves = np.linspace(-128, 126, count, dtype=np.int64)
     at = (2 * halves + 1) * elements // 2
     sums = np.concatenate([at - 1, at, at + 1])
-    return np.clip(sums, -128 * elements, 127 * elements)
+    return np.asarray(np.clip(sums, -128 * elements, 127 * elements))
 
 
 # 4095, 8189, 8191 and 65025 elements are among those where rounding twice gives another average.

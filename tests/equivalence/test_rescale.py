@@ -8,6 +8,7 @@ accumulators this close to a tie and this large tell apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -42,7 +43,7 @@ def network(case: Ties) -> bytes:
     weight_scale = float32(127 / LARGEST * ofm_scale / ifm_scale)
     bias = _next_to_ties(ifm_scale * weight_scale / ofm_scale)
     spread = rng.uniform(0.9999, 1.0001, bias.size) if case.per_channel else np.ones(1)
-    options = {
+    options: dict[str, Any] = {
         "weight_scales": [float32(weight_scale * factor) for factor in spread],
         "bias": bias,
         "scale": ofm_scale,
