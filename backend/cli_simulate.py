@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import numpy as np
 
 from tvm_ethosu.backend.outputs import write_json
-from tvm_ethosu.backend.program import from_bytes
+from tvm_ethosu.backend.program import Binding, Invocation, Program, Source, from_bytes
 from tvm_ethosu.backend.sim import (
     Accelerator,
     Region,
@@ -33,9 +33,11 @@ from tvm_ethosu.backend.vela_files import (
     reference_runner,
     run_network,
 )
-from tvm_ethosu.scheduler.errors import UserError
+from tvm_ethosu.scheduler.arch import MAX_REGIONS
+from tvm_ethosu.scheduler.errors import InternalError, UserError
 
 _FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+_MAX_PROGRAM_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,12 @@ def disassemble(file: Path, offsets: bool) -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="An input as .npy; repeat for each input of the network.",
 )
-@click.option("--seed", type=int, help="Seed of random inputs, if none are given.", default=0)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    help="Seed of random inputs, if none are given.",
+    default=0,
+)
 @click.option(
     "--check",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -96,7 +103,11 @@ def simulate(
     file: Path, inputs: tuple[Path, ...], seed: int, check: Path | None, trace: bool,
     json_path: Path | None,
 ) -> None:  # fmt: skip
-    """Run FILE, a TFLite file compiled by Vela or Vela's raw output, on the simulator."""
+    """Run FILE on the simulator.
+
+    FILE is a TFLite file compiled by Vela, Vela's raw output (.npz), or an NPU program of this
+    compiler. The latter two take inputs as bytes, of type int8 or uint8 for a program.
+    """
     with _reported():
         original = None if check is None else check.read_bytes()
         values, result = _simulate(file, inputs, seed, original)
@@ -127,12 +138,48 @@ def read_listings(file: Path) -> list[Listing]:
     if data[:2] == b"PK":
         return [_listing("raw output", _raw_field(_load_raw(file), "cmd_data"))]
     if data[:1] == b"{":
-        program = from_bytes(data)
+        program = read_program(file, data)
         return [
             Listing(f"{program.name} {index}", Accelerator(program.accelerator), invocation.words)
             for index, invocation in enumerate(program.invocations)
         ]
     raise UserError(f"{file}: neither TFLite, Vela's raw output, a driver payload nor a program")
+
+
+def read_program(file: Path, data: bytes) -> Program:
+    """Return the NPU program in these bytes of a file. Raises UserError when it is damaged."""
+    try:
+        program = from_bytes(data)
+    except (InternalError, RecursionError) as error:
+        raise UserError(f"{file}: damaged: {' '.join(str(error).split())}") from None
+    for problem in _problems(program):
+        raise UserError(f"{file}: damaged NPU program: {problem}")
+    return program
+
+
+def run_own(file: Path, data: bytes, seed: int, inputs: tuple[Array, ...]) -> Result:
+    """Run an NPU program of this compiler. Raises UserError."""
+    from tvm_ethosu.backend.host import as_bytes, load_program, run_program
+
+    program = read_program(file, data)
+    rng = np.random.default_rng(seed)
+    values = inputs or tuple(
+        rng.integers(0, 256, argument.size_bytes, np.uint8) for argument in program.inputs
+    )
+    if len(values) != len(program.inputs):
+        raise UserError(f"{file}: wrong number of inputs (got {len(values)}, "
+                        f"limit {len(program.inputs)})")  # fmt: skip
+    for index, (value, argument) in enumerate(zip(values, program.inputs, strict=True)):
+        if value.dtype not in (np.int8, np.uint8):
+            raise UserError(f"input {index} must be int8 or uint8 (got {value.dtype})")
+        if value.size != argument.size_bytes:
+            raise UserError(f"input {index} has the wrong size in bytes (got {value.size}, "
+                            f"limit {argument.size_bytes})")  # fmt: skip
+    loaded = load_program(program)
+    outputs = tuple(np.zeros(argument.size_bytes, np.uint8) for argument in program.outputs)
+    scratch = np.zeros(max(program.scratch_bytes, 1), np.uint8)
+    reports = run_program(loaded, [*(as_bytes(value) for value in values), *outputs, scratch])
+    return Result(loaded.streams, reports, outputs)
 
 
 def run_raw(file: Path, seed: int, inputs: tuple[Array, ...]) -> tuple[tuple[Array, ...], Result]:
@@ -179,9 +226,13 @@ def _simulate(
 ) -> tuple[tuple[Array, ...], Result]:
     """Run a file on the inputs given, else on random ones of the types of the original."""
     given = tuple(_load_array(path) for path in paths)
+    data = file.read_bytes()
+    if data[:1] == b"{":
+        if original is not None:
+            raise UserError(f"{file}: --check is for what Vela compiled; this is an NPU program")
+        return given, run_own(file, data, seed, given)
     if not given and original is not None:
         given = random_inputs(read_network(original), seed)
-    data = file.read_bytes()
     if data[:2] == b"PK":
         return run_raw(file, seed, given)
     network = read_network(data)
@@ -235,6 +286,58 @@ def _report(result: Result, differing: int | None) -> dict[str, Any]:
     ]
     outputs = [output.tolist() for output in result.outputs]
     return {"calls": calls, "outputs": outputs, "differing": differing}
+
+
+def _problems(program: Program) -> Iterator[str]:
+    """Yield what is wrong with a program; what comes after the first is not to be relied on."""
+    arguments = (*program.inputs, *program.outputs)
+    if not (isinstance(program.name, str) and program.name.isprintable()):
+        yield "its name is not printable text"
+    if program.accelerator not in [accelerator.value for accelerator in Accelerator]:
+        yield f"no such accelerator (got {program.accelerator!r})"
+    sizes = (program.scratch_bytes, *(argument.size_bytes for argument in arguments))
+    if not all(_is_below(size, _MAX_PROGRAM_BYTES + 1) for size in sizes):
+        yield f"a size is not a whole number of bytes (limit {_MAX_PROGRAM_BYTES})"
+    if sum(sizes) > _MAX_PROGRAM_BYTES:
+        yield f"it takes too many bytes (got {sum(sizes)}, limit {_MAX_PROGRAM_BYTES})"
+    if not program.invocations:
+        yield "it has no command stream"
+    for index, invocation in enumerate(program.invocations):
+        yield from (f"invocation {index}: {text}" for text in _faults(program, invocation))
+
+
+def _faults(program: Program, invocation: Invocation) -> Iterator[str]:
+    """Yield what is wrong with an invocation, as ``_problems`` does."""
+    if not all(_is_below(word, 1 << 32) for word in invocation.words):
+        yield "a command word is not a 32-bit number"
+    regions = [binding.region for binding in invocation.bindings]
+    if not all(_is_below(region, MAX_REGIONS) for region in regions):
+        yield f"no such base pointer (limit {MAX_REGIONS - 1})"
+    if len(set(regions)) != len(regions):
+        yield "two memories for one base pointer"
+    for binding in invocation.bindings:
+        held = _bytes_behind(program, binding)
+        if held is None:
+            yield f"base pointer {binding.region}: no such argument"
+        elif not _is_below(binding.size_bytes, held + 1):
+            yield f"base pointer {binding.region}: more bytes than there are (limit {held})"
+
+
+def _bytes_behind(program: Program, binding: Binding) -> int | None:
+    """Return how many bytes a base pointer may cover, None if it has no such argument."""
+    match binding.source:
+        case Source.CONSTANTS:
+            return len(program.constants)
+        case Source.SCRATCH:
+            return program.scratch_bytes
+        case Source.ARGUMENT:
+            arguments = (*program.inputs, *program.outputs)
+            known = _is_below(binding.argument, len(arguments))
+            return arguments[binding.argument].size_bytes if known else None
+
+
+def _is_below(value: object, limit: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
 
 
 def _listing(title: str, payload: bytes) -> Listing:

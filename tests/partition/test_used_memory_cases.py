@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,12 +20,15 @@ from tests.partition.test_used_memory_upstream import (
     module,
     primitive,
 )
+from tests.tflite_builder import NetBuilder
 from tvm_ethosu.backend.build_context import collect_builds
 from tvm_ethosu.partition import analyze_used_memory, annotate_used_memory
 from tvm_ethosu.partition.liveness import Role
 from tvm_ethosu.partition.memory_report import UsedMemoryReport
+from tvm_ethosu.partition.relay.frontend import to_relay
 from tvm_ethosu.partition.relay.prepare import prepare
 from tvm_ethosu.partition.relay.quiet import quiet_tuning_logs
+from tvm_ethosu.partition.tflite_file import load_tflite, parse_tflite
 from tvm_ethosu.scheduler.errors import UserError
 
 SHAPE = (1, 2, 2, 4)  # 16 bytes of int8
@@ -375,3 +379,34 @@ def test_partitioned_modules_have_the_numbers_that_relay_build_writes(inside_mai
                 found[str(attrs["global_symbol"])] = tuple(map(int, attrs["used_memory"]))
             body = body.body
     assert {name: found[name] for name in expected} == expected
+
+
+def test_a_cpu_tensor_that_lives_across_an_npu_call_is_held_during_it() -> None:
+    net = NetBuilder("int8", seed=4)
+    kept = net.softmax(net.input((1, 4, 4, 8)))
+    after = net.softmax(net.conv2d(net.input((1, 4, 4, 3)), filters=8))
+    net.output(net.add(kept, after))
+    module = partition(parse_tflite(net.build()), accelerator_config="ethos-u55-128")
+    report = analyze_used_memory(module, target="ethos-u/ethos-u55-128")
+    during = next(call for call in report.calls if call.is_npu)
+    # Read: 48 bytes; written: 128; across: 128; no inner tensor, so a byte of scratch.
+    assert sorted(tensor.size_bytes for tensor in during.live) == [1, 48, 128, 128]
+    (across,) = [t for t in during.live if during.function not in (t.producer, t.last_consumer)]
+    assert across.size_bytes == 128
+    assert across.last_consumer.startswith("tvmgen_default_ethos_u_main")
+
+
+@pytest.mark.slow
+def test_all_networks_that_tvm_imports_have_the_numbers_of_tvms_pass(shared: Path) -> None:
+    compared = 0
+    for path in sorted((shared / "models").rglob("*.tflite")):
+        try:
+            mod, params = to_relay(load_tflite(path))
+        except UserError:
+            continue
+        prepared = prepare(mod, tvm.target.Target("c"), params).mod
+        ours = annotations(annotate_used_memory(prepared))
+        annotate = tvm.get_global_func("relay._transform.AnnotateUsedMemory")()
+        assert ours == annotations(annotate(prepared)), path.name
+        compared += 1
+    assert compared >= 8

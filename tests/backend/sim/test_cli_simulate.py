@@ -1,8 +1,9 @@
-"""The commands simulate and disassemble, on a network that Vela compiled."""
+"""The commands simulate and disassemble, on what Vela compiled and on programs of ours."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,20 @@ from ethosu.vela.api import NpuAccelerator, npu_create_driver_payload
 from tests.backend.sim.assembler import assemble
 from tests.backend.sim.test_memory import absolute
 from tests.backend.sim.test_networks import build_small
+from tests.backend.test_vela import many_outputs
+from tests.scheduler.builders import chain, residual
+from tvm_ethosu.backend.cli import main
 from tvm_ethosu.backend.cli_simulate import disassemble, read_listings, simulate
+from tvm_ethosu.backend.emit import emit_program
+from tvm_ethosu.backend.host import as_bytes, load_program, run_on
+from tvm_ethosu.backend.program import Program, to_bytes
 from tvm_ethosu.backend.sim import Accelerator, decode
 from tvm_ethosu.backend.sim.disassemble import disassemble as lines_of
-from tvm_ethosu.backend.vela_files import Core, VelaOptions, compile_with_vela
+from tvm_ethosu.backend.vela_files import Array, Core, VelaOptions, compile_with_vela
+from tvm_ethosu.scheduler.arch import find_arch
+from tvm_ethosu.scheduler.compile import schedule
 from tvm_ethosu.scheduler.errors import UserError
+from tvm_ethosu.scheduler.ir import NpuGraph, Shape
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +128,188 @@ def test_a_bad_stream_is_the_users_error(tmp_path: Path) -> None:
     file.write_bytes(b"something else")
     result = CliRunner().invoke(disassemble, [str(file)])
     assert "neither TFLite" in str(result.exception)
+
+
+# --- programs of this compiler -------------------------------------------------------------------
+
+
+def own_program(graph: NpuGraph, accelerator: str = "ethos-u55-128") -> Program:
+    return emit_program(schedule(graph, None), find_arch(accelerator))
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return own_program(residual(Shape(1, 4, 4, 16)))
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Run the command line; return exit code, stdout and stderr."""
+    code = main([str(argument) for argument in arguments])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@pytest.mark.parametrize("accelerator", Accelerator)
+def test_a_program_runs_as_the_host_runs_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], accelerator: Accelerator
+) -> None:
+    program = own_program(chain([Shape(1, 6, 5, 19)] * 3), accelerator.value)
+    file, values, report = (tmp_path / name for name in ("program", "x.npy", "report.json"))
+    file.write_bytes(to_bytes(program))
+    x = np.random.default_rng(1).integers(-128, 128, (1, 6, 5, 19)).astype(np.int8)
+    np.save(values, x)
+    code, out, err = call(capsys, "simulate", file, "--input", values, "--trace", "--json", report)
+    assert (code, err) == (0, "")
+    assert "CONV, ifm 6x5x19 s8" in out
+    data = json.loads(report.read_text())
+    expected = run_on(load_program(program), [as_bytes(x)])
+    assert data["outputs"] == [array.tolist() for array in expected]
+    assert data["differing"] is None
+    assert sum(entry["macs"] for entry in data["calls"]) == program.macs
+
+
+def test_random_inputs_of_a_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Program
+) -> None:
+    file = tmp_path / "program"
+    file.write_bytes(to_bytes(program))
+    first, again, other = (call(capsys, "simulate", file, "--seed", seed) for seed in (3, 3, 4))
+    assert first[0] == 0
+    assert first == again != other
+
+
+def test_a_program_of_several_invocations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = own_program(many_outputs(13))
+    file = tmp_path / "program"
+    file.write_bytes(to_bytes(program))
+    code, out, _ = call(capsys, "disassemble", file)
+    assert code == 0
+    titles = [line for line in out.splitlines() if line.startswith("#")]
+    assert titles == [f"# {program.name} {index}, ethos-u55-128" for index in range(3)]
+    assert out.count("STOP") == 3
+    code, out, _ = call(capsys, "simulate", file)
+    assert code == 0
+    assert [line[:10] for line in out.splitlines()[:3]] == [f"NPU call {n}" for n in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([np.zeros(255, np.int8)], "input 0 has the wrong size in bytes (got 255, limit 256)"),
+        ([np.zeros(256, np.float32)], "input 0 must be int8 or uint8 (got float32)"),
+        ([np.zeros(256, np.int8)] * 2, "wrong number of inputs (got 2, limit 1)"),
+    ],
+)
+def test_inputs_that_a_program_cannot_take(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    program: Program,
+    values: list[Array],
+    message: str,
+) -> None:
+    file = tmp_path / "program"
+    file.write_bytes(to_bytes(program))
+    options: list[object] = []
+    for index, array in enumerate(values):
+        np.save(tmp_path / f"{index}.npy", array)
+        options += ["--input", tmp_path / f"{index}.npy"]
+    code, _, err = call(capsys, "simulate", file, *options)
+    assert code == 2
+    assert message in err
+
+
+def test_a_program_has_no_original(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Program, original: Path
+) -> None:
+    file = tmp_path / "program"
+    file.write_bytes(to_bytes(program))
+    code, _, err = call(capsys, "simulate", file, "--check", original)
+    assert code == 2
+    assert "--check is for what Vela compiled" in err
+
+
+def changed(program: Program, **fields: object) -> bytes:
+    """Return the bytes of a program with other fields than it has."""
+    head, _, constants = to_bytes(program).partition(b"\n")
+    return json.dumps(json.loads(head) | fields).encode() + b"\n" + constants
+
+
+def with_invocation(program: Program, **fields: object) -> bytes:
+    invocation = json.loads(to_bytes(program).partition(b"\n")[0])["invocations"][0]
+    return changed(program, invocations=[invocation | fields])
+
+
+def with_binding(program: Program, index: int, **fields: object) -> bytes:
+    head = json.loads(to_bytes(program).partition(b"\n")[0])
+    bindings = head["invocations"][0]["bindings"]
+    bindings[index] |= fields
+    return with_invocation(program, bindings=bindings)
+
+
+DAMAGES: list[tuple[Callable[[Program], bytes], str]] = [
+    (lambda p: to_bytes(p)[:40], "NPU program: not readable"),
+    (lambda p: to_bytes(p)[:-1], "the constants have another size than stated"),
+    (lambda p: b"{" * 100_000 + b"\n", "damaged: "),
+    (lambda p: changed(p, invocations=3), "NPU program: not readable"),
+    (lambda p: changed(p, more=3), "NPU program: not readable"),
+    (lambda p: changed(p, name="a\nb"), "its name is not printable text"),
+    (lambda p: changed(p, accelerator=["x"]), "no such accelerator (got ['x'])"),
+    (lambda p: changed(p, scratch_bytes=-1), "a size is not a whole number of bytes"),
+    (lambda p: changed(p, scratch_bytes=1e3), "a size is not a whole number of bytes"),
+    (lambda p: changed(p, scratch_bytes=256 << 20), "it takes too many bytes"),
+    (lambda p: changed(p, invocations=[]), "it has no command stream"),
+    (lambda p: with_invocation(p, words=[-1]), "a command word is not a 32-bit number"),
+    (lambda p: with_invocation(p, words="ab"), "a command word is not a 32-bit number"),
+    (lambda p: with_invocation(p, words=[0xFF]), "simulator: word 0: unknown CMD0 code 0x0ff"),
+    (lambda p: with_binding(p, 1, region=8), "no such base pointer (limit 7)"),
+    (lambda p: with_binding(p, 1, region=2), "two memories for one base pointer"),
+    (lambda p: with_binding(p, 0, size_bytes=1 << 20), "more bytes than there are"),
+    (lambda p: with_binding(p, 2, argument=7), "base pointer 2: no such argument"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES)
+@pytest.mark.parametrize("command", ["simulate", "disassemble"])
+def test_damaged_programs(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    program: Program,
+    command: str,
+    damage: Callable[[Program], bytes],
+    message: str,
+) -> None:
+    file = tmp_path / "program"
+    file.write_bytes(damage(program))
+    code, out, err = call(capsys, command, file)
+    assert (code, out.startswith("NPU call")) == (2, False)
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_program_with_a_too_small_scratch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Program
+) -> None:
+    file = tmp_path / "program"
+    file.write_bytes(with_binding(program, 1, size_bytes=16))
+    code, _, err = call(capsys, "simulate", file)
+    assert code == 2
+    assert "simulator: word" in err
+    assert err.count("\n") == 1
+
+
+def test_flipped_bits_in_a_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Program
+) -> None:
+    """Whatever is flipped: it runs, or one sentence says why not."""
+    data = to_bytes(program)
+    rng = np.random.default_rng(5)
+    file = tmp_path / "program"
+    for position in rng.integers(8, len(data), 150):
+        flipped = bytearray(data)
+        flipped[position] ^= 1 << int(rng.integers(8))
+        file.write_bytes(flipped)
+        code, _, err = call(capsys, "simulate", file)
+        assert code in (0, 2)
+        assert err.count("\n") == (code == 2)
