@@ -1,7 +1,8 @@
 """A functional simulator of the Ethos-U55 and Ethos-U65 command stream.
 
 ``decode`` turns words into typed operations, ``run`` executes them on byte arrays, ``estimate``
-tells how long they take. The package knows bytes and registers only: it imports nothing of the compiler it judges.
+tells how long they take. The package knows bytes and registers only: it imports nothing of the
+compiler it judges.
 """
 
 from tvm_ethosu.backend.sim.accelerator import Accelerator

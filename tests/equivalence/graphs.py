@@ -118,12 +118,12 @@ ALL_KINDS = KINDS | {"softmax": _softmax}
 
 
 def graphs(
-    kinds: tuple[str, ...] = tuple(KINDS), steps: int = 8, outputs: int = 3
+    kinds: tuple[str, ...] = tuple(KINDS), steps: int = 8, outputs: int = 3, largest: int = 12
 ) -> st.SearchStrategy[Graph]:
     """Draw networks of up to so many operators and further outputs."""
     numbers = st.integers(0, 1 << 10)
     step = st.builds(Step, st.sampled_from(kinds), numbers, numbers, st.sampled_from(CHANNELS))
-    shape = st.tuples(st.integers(1, 12), st.integers(1, 12), st.sampled_from(CHANNELS))
+    shape = st.tuples(st.integers(1, largest), st.integers(1, largest), st.sampled_from(CHANNELS))
     return st.builds(
         Graph,
         SEEDS,

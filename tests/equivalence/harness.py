@@ -29,6 +29,7 @@ from tvm_ethosu.partition.relay.legalize import to_npu_graph
 from tvm_ethosu.partition.relay.parse import call_name
 from tvm_ethosu.partition.relay.rewrite import npu_functions
 from tvm_ethosu.partition.tflite_file import parse_tflite
+from tvm_ethosu.scheduler.allocate import Allocation
 from tvm_ethosu.scheduler.arch import ARCHS, find_arch
 from tvm_ethosu.scheduler.compile import schedule
 from tvm_ethosu.scheduler.ir import NpuGraph
@@ -36,6 +37,7 @@ from tvm_ethosu.scheduler.search import Objective
 
 Array = npt.NDArray[Any]
 Inputs = Sequence[Array]
+Plan = Callable[[NpuGraph], Allocation]
 
 _RESHAPES = ("reshape", "squeeze", "expand_dims")
 ACCELERATORS = tuple(arch.accelerator.value for arch in ARCHS)
@@ -110,13 +112,29 @@ def network_of(module: tvm.IRModule, inputs: Sequence[str] = ()) -> NpuNetwork:
     return NpuNetwork(module, graphs, names)
 
 
+def plan_for_speed(graph: NpuGraph) -> Allocation:
+    """Plan without a limit."""
+    return schedule(graph, None)
+
+
+def plan_for_size(graph: NpuGraph) -> Allocation:
+    """Plan for the least memory."""
+    return schedule(graph, None, Objective.SIZE)
+
+
+def plan_between(graph: NpuGraph) -> Allocation:
+    """Plan for half of what there is to save."""
+    most, least = plan_for_speed(graph).scratch_bytes, plan_for_size(graph).scratch_bytes
+    return schedule(graph, (most + least) // 2)
+
+
 def load(
-    network: NpuNetwork, accelerator: str, objective: Objective = Objective.PERFORMANCE
+    network: NpuNetwork, accelerator: str, plan: Plan = plan_for_speed
 ) -> dict[str, LoadedProgram]:
     """Schedule and emit every NPU function for one accelerator."""
     arch = find_arch(accelerator)
     return {
-        name: load_program(emit_program(schedule(graph, None, objective), arch))
+        name: load_program(emit_program(plan(graph), arch))
         for name, graph in network.graphs.items()
     }
 
@@ -205,7 +223,7 @@ def assert_exact(
     accelerators: Sequence[str] = ("ethos-u55-128",),
     seed: int = 0,
     inputs: Sequence[Inputs] | None = None,
-    objectives: Sequence[Objective] = (Objective.PERFORMANCE,),
+    plans: Sequence[Plan] = (plan_for_speed,),
 ) -> NpuNetwork:
     """Check that the whole network is on the NPU and equals TFLite Micro; return it."""
     network = partition(data, accelerators[0])
@@ -213,10 +231,10 @@ def assert_exact(
     reference = Reference(data)
     sets = input_sets(data, seed) if inputs is None else inputs
     expected = [reference.run(each) for each in sets]
-    for accelerator, objective in product(accelerators, objectives):
-        programs = load(network, accelerator, objective)
+    for accelerator, plan in product(accelerators, plans):
+        programs = load(network, accelerator, plan)
         for index, each in enumerate(sets):
             actual = run_on_npu(network, programs, each)
-            what = f"{accelerator}, {objective.name}, inputs {index}"
+            what = f"{accelerator}, {plan.__name__}, inputs {index}"
             assert_equal(actual, expected[index], what)
     return network

@@ -18,9 +18,12 @@ from tests.equivalence.cases import (
     float32,
     scales,
 )
-from tests.equivalence.harness import assert_exact, examples_of, partition
+from tests.equivalence.harness import Array, assert_exact, examples_of, partition
 from tests.tflite_builder import NetBuilder
 from tests.tflite_writer import Value
+from tvm_ethosu.backend.sim import elementwise
+from tvm_ethosu.backend.sim.operations import Elementwise, Rounding, ScaleMode
+from tvm_ethosu.backend.sim.scaling import scale
 
 VALUES = np.arange(-128, 128, dtype=np.int8)
 LEFT = np.repeat(VALUES, 256).reshape(1, 256, 256, 1)
@@ -88,6 +91,29 @@ def test_all_pairs_of_delicate_scales(
     of: tuple[float, float, float], zero_points: tuple[int, int, int]
 ) -> None:
     check_all_pairs(Quantization(of, zero_points, "NONE"))
+
+
+def _scale_rounding_once(op: Elementwise, a: Array, b: Array) -> tuple[Array, Array]:
+    """Scale 8-bit operands as ``_scale_operands`` does, but round the precise one only once."""
+    if op.scale_mode is ScaleMode.BOTH_16:
+        return a * op.opa_scale.multiplier, b * op.opb_scale
+    factor = op.opa_scale
+
+    def precise(values: Array) -> Array:
+        return scale(values, factor.multiplier, factor.shift, Rounding.DOUBLE)
+
+    if op.scale_mode is ScaleMode.OPA_32:
+        return precise(a), b << 19
+    return a << 19, precise(b)
+
+
+@pytest.mark.parametrize("of", DELICATE)
+def test_all_pairs_if_the_operand_is_rounded_once(
+    of: tuple[float, float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How often the NPU rounds there is not documented: both ways must give TFLite's sums."""
+    monkeypatch.setattr(elementwise, "_scale_operands", _scale_rounding_once)
+    check_all_pairs(Quantization(of, (3, -4, 5), "NONE"))
 
 
 # --- shapes ---------------------------------------------------------------------------------------

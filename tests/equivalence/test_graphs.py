@@ -8,18 +8,27 @@ import numpy as np
 import pytest
 
 from tests.equivalence.graphs import Graph, build, graphs
-from tests.equivalence.harness import ACCELERATORS, Array, assert_exact, examples_of
+from tests.equivalence.harness import (
+    ACCELERATORS,
+    Array,
+    assert_exact,
+    examples_of,
+    load,
+    partition,
+    plan_between,
+    plan_for_size,
+    plan_for_speed,
+)
 from tests.equivalence.shifted import assert_exact_in_uint8
 from tests.tflite_builder import NetBuilder
 from tests.tflite_writer import Value
-from tvm_ethosu.scheduler.search import Objective
 
-BOTH = (Objective.PERFORMANCE, Objective.SIZE)
+PLANS = (plan_for_speed, plan_for_size, plan_between)
 
 
 def check(graph: Graph) -> None:
     """Compare all outputs of one network."""
-    assert_exact(build(graph).build(), graph.accelerators, graph.seed, objectives=BOTH)
+    assert_exact(build(graph).build(), graph.accelerators, graph.seed, plans=PLANS)
 
 
 test_graphs, test_graphs_thoroughly = examples_of(graphs(), check, quick=40)
@@ -27,7 +36,7 @@ test_many_outputs, test_many_outputs_thoroughly = examples_of(
     graphs(steps=16, outputs=12), check, quick=15
 )
 test_chains, test_chains_thoroughly = examples_of(
-    graphs(("conv", "depthwise", "pool", "halve"), steps=6, outputs=1), check, quick=20
+    graphs(("conv", "depthwise", "pool", "halve"), steps=6, outputs=1, largest=24), check, quick=20
 )
 test_reshapes, test_reshapes_thoroughly = examples_of(
     graphs(("conv", "reshape", "reshape", "add", "quantize"), steps=8), check, quick=20
@@ -191,9 +200,15 @@ def _family_net(name: str) -> NetBuilder:
     return net
 
 
+@pytest.mark.parametrize("name", ["eight_inputs", "nine_outputs_with_inner_tensors"])
+def test_more_inputs_and_outputs_than_base_pointers_take_several_runs(name: str) -> None:
+    (program,) = load(partition(_family_net(name).build()), "ethos-u55-128").values()
+    assert len(program.streams) > 1
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_family(name: str) -> None:
-    assert_exact(_family_net(name).build(), ACCELERATORS, objectives=BOTH)
+    assert_exact(_family_net(name).build(), ACCELERATORS, plans=PLANS)
 
 
 # Dense layers and convolutions have one scale per tensor in uint8 networks.
@@ -222,7 +237,7 @@ def test_weights_shared_by_inputs_of_different_scales() -> None:
         operators[1].fields,
     )
     net.output(net.add(y, z))
-    assert_exact(net.build(), ACCELERATORS, objectives=BOTH)
+    assert_exact(net.build(), ACCELERATORS, plans=PLANS)
 
 
 def test_constants_shared_by_additions() -> None:
@@ -231,4 +246,4 @@ def test_constants_shared_by_additions() -> None:
     shared = net.constant(data, 0.04, 2)
     x = net.conv2d(net.input((1, 6, 6, 8)), filters=48)
     net.output(net.add(net.add(x, shared), net.add(shared, net.avg_pool(x, kernel=(6, 6)))))
-    assert_exact(net.build(), ACCELERATORS, objectives=BOTH)
+    assert_exact(net.build(), ACCELERATORS, plans=PLANS)

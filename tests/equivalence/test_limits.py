@@ -33,7 +33,6 @@ class Limit:
     make: Make
     constraint: c.Constraint | None = None
     reason: str = ""
-    dtype: str = "int8"
 
     def __str__(self) -> str:
         return self.reason or "x".join(map(str, self.shape))
@@ -216,11 +215,11 @@ def _ids(limits: list[Limit]) -> list[str]:
     return [f"{index}-{limit}" for index, limit in enumerate(limits)]
 
 
-def _network(limit: Limit, surrounded: bool) -> NetBuilder:
-    """Return the operator, alone or with an addition before and after it."""
-    net = NetBuilder(limit.dtype, seed=9)
+def _network(limit: Limit, alone: bool) -> NetBuilder:
+    """Return the operator, alone or beside a part of the network that the NPU takes."""
+    net = NetBuilder(seed=9)
     x = net.input(limit.shape)
-    if not surrounded:
+    if alone:
         net.output(limit.make(net, x))
         return net
     side = net.input((1, 3, 3, 4))
@@ -231,12 +230,12 @@ def _network(limit: Limit, surrounded: bool) -> NetBuilder:
 
 @pytest.mark.parametrize("limit", INSIDE, ids=_ids(INSIDE))
 def test_inside(limit: Limit) -> None:
-    assert_exact(_network(limit, surrounded=False).build(), ACCELERATORS)
+    assert_exact(_network(limit, alone=True).build(), ACCELERATORS)
 
 
 @pytest.mark.parametrize("limit", OUTSIDE, ids=_ids(OUTSIDE))
 def test_outside(limit: Limit) -> None:
-    network = partition(_network(limit, surrounded=True).build())
+    network = partition(_network(limit, alone=False).build())
     (reason,) = network.cpu_reasons.values()
     assert reason.startswith(limit.reason)
     assert ", the NPU takes " in reason
@@ -245,10 +244,14 @@ def test_outside(limit: Limit) -> None:
     assert load(network, "ethos-u65-512")
 
 
+# TVM itself cannot compile a factor of 2**33 ("Shift amount must be ... less than 32").
+ON_THE_CPU = [limit for limit in OUTSIDE if limit.constraint is not c.conv_scales_fit]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", OUTSIDE, ids=_ids(OUTSIDE))
+@pytest.mark.parametrize("limit", ON_THE_CPU, ids=_ids(ON_THE_CPU))
 def test_outside_is_built_for_the_cpu(limit: Limit) -> None:
-    check_on_host(_network(limit, surrounded=True).build(), "ethos-u55-128", functions=1)
+    check_on_host(_network(limit, alone=False).build(), "ethos-u55-128", functions=1)
 
 
 @pytest.mark.parametrize("limit", [OUTSIDE[0], OUTSIDE[15]], ids=str)

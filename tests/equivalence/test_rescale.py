@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from tests.equivalence.cases import SEEDS, TWO_ACCELERATORS, Array, float32
 from tests.equivalence.harness import assert_exact, examples_of
 from tests.tflite_builder import NetBuilder
+from tests.tflite_writer import Value
 
 LARGEST = 1.9e9  # accumulators at the ends of the result's range; below 2**31
 
@@ -50,16 +52,22 @@ def network(case: Ties) -> bytes:
         "zero_point": 0,
     }
     net = NetBuilder()
-    if case.kind == "dense":
-        x = net.input((1, 1), ifm_scale, 0)
-        net.output(net.dense(x, weights=np.zeros((bias.size, 1), np.int8), **options))
-    elif case.kind == "conv2d":
-        x = net.input((1, 1, 1, 1), ifm_scale, 0)
-        net.output(net.conv2d(x, weights=np.zeros((bias.size, 1, 1, 1), np.int8), **options))
-    else:
-        x = net.input((1, 1, 1, bias.size), ifm_scale, 0)
-        net.output(net.depthwise(x, weights=np.zeros((1, 1, 1, bias.size), np.int8), **options))
+    net.output(_layer(net, case.kind, ifm_scale, bias.size, options))
     return net.build()
+
+
+def _layer(
+    net: NetBuilder, kind: str, ifm_scale: float, channels: int, options: dict[str, Any]
+) -> Value:
+    """Add a layer of that kind whose weights are 0."""
+    if kind == "dense":
+        x = net.input((1, 1), ifm_scale, 0)
+        return net.dense(x, weights=np.zeros((channels, 1), np.int8), **options)
+    if kind == "conv2d":
+        x = net.input((1, 1, 1, 1), ifm_scale, 0)
+        return net.conv2d(x, weights=np.zeros((channels, 1, 1, 1), np.int8), **options)
+    x = net.input((1, 1, 1, channels), ifm_scale, 0)
+    return net.depthwise(x, weights=np.zeros((1, 1, 1, channels), np.int8), **options)
 
 
 def check(case: Ties) -> None:
@@ -77,3 +85,21 @@ test_ties, test_ties_thoroughly = examples_of(
     ),
     check,
 )
+
+
+SMALL = np.concatenate([2.0**-k * np.array([1 - 2**-20, 1, 1 + 2**-20]) for k in range(27, 36)])
+
+
+@pytest.mark.parametrize("kind", ["conv2d", "depthwise", "dense"])
+@pytest.mark.parametrize("bias", [2**31 - 1, -(2**31 - 1), -(2**31), 2**30])
+def test_factors_around_the_smallest(kind: str, bias: int) -> None:
+    """TFLite Micro takes factors below 2**-32 for zero; above, large sums still give 1 or 2."""
+    options: dict[str, Any] = {
+        "weight_scales": [float32(factor) for factor in SMALL],
+        "bias": np.full(SMALL.size, bias, np.int32),
+        "scale": 1.0,
+        "zero_point": 0,
+    }
+    net = NetBuilder()
+    net.output(_layer(net, kind, 1.0, SMALL.size, options))
+    assert_exact(net.build(), ("ethos-u55-32", "ethos-u65-512"))
