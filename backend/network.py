@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,7 @@ from tvm_ethosu.partition.relay.frontend import to_relay
 from tvm_ethosu.partition.relay.quiet import quiet_tuning_logs
 from tvm_ethosu.partition.tflite_file import TfliteFile
 from tvm_ethosu.scheduler.budget import budget_bytes
+from tvm_ethosu.scheduler.errors import UserError
 
 MODULE_NAME = "default"
 # TVM's better planner of pools: its default, greedy_by_size, often needs more bytes.
@@ -46,6 +49,21 @@ class FirmwareNetwork:
     sram: PlannedSram
     decisions: tuple[Decision, ...]
     compile_seconds: float
+
+
+@contextlib.contextmanager
+def _naming_cpu_operators(module: tvm.IRModule) -> Iterator[None]:
+    """Turn what TVM can't compile for the CPU into an error that names what is left to it."""
+    try:
+        yield
+    except tvm.TVMError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        left = [d for d in explain_partition(module) if not d.on_npu]
+        names = "; ".join(f"{d.operator} '{d.origin}': {d.reason}" for d in left[:5])
+        raise UserError(
+            f"TVM can't compile what stays on the CPU ({lines[-1] if lines else error}); there "
+            f"are: {names or 'no operators'}"
+        ) from None
 
 
 def partition_file(file: TfliteFile, options: EthosUOptions) -> tvm.IRModule:
@@ -86,7 +104,7 @@ def compile_for_firmware(file: TfliteFile, options: EthosUOptions) -> FirmwareNe
     module = partition_file(file, options)
     config = {"tir.usmp.algorithm": POOL_ALGORITHM}
     context = tvm.transform.PassContext(opt_level=3, config=config)
-    with quiet_tuning_logs(), collect_builds() as builds, context:
+    with quiet_tuning_logs(), collect_builds() as builds, context, _naming_cpu_operators(module):
         factory = relay.build(
             module,
             target=tvm.target.Target(f"ethos-u/{options.accelerator_config}"),
@@ -104,6 +122,7 @@ def compile_for_firmware(file: TfliteFile, options: EthosUOptions) -> FirmwareNe
 
 def build_for_host(module: tvm.IRModule) -> graph_executor.GraphModule:
     """Return a partitioned module ready to run in this process, its NPU functions simulated."""
-    with quiet_tuning_logs(), tvm.transform.PassContext(opt_level=3):
+    context = tvm.transform.PassContext(opt_level=3)
+    with quiet_tuning_logs(), context, _naming_cpu_operators(module):
         factory = relay.build(module, target="llvm", mod_name=MODULE_NAME)
     return graph_executor.GraphModule(factory[MODULE_NAME](tvm.cpu()))

@@ -135,6 +135,23 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             self.results += map(partial(_Result, operator), outputs, parts)
         return made
 
+    def get_input_tensors(self, op: Any) -> list[Any]:
+        """Return an operator's inputs without optional ones that are left out at the end."""
+        tensors = list(super().get_input_tensors(op))
+        while tensors and tensors[-1].tensor_idx == -1:
+            tensors.pop()
+        return tensors
+
+    def convert_squeeze(self, op: Any) -> relay.Expr:
+        """Convert a squeeze; without axes it takes away all dimensions of extent 1."""
+        options = tflite.SqueezeOptions()
+        table = op.BuiltinOptions()
+        if table is not None:
+            options.Init(table.Bytes, table.Pos)
+        if table is not None and options.SqueezeDimsLength():
+            return super().convert_squeeze(op)
+        return relay.squeeze(self.get_tensor_expr(self.get_input_tensors(op)[0]))
+
     def convert_fully_connected(self, op: Any) -> relay.Expr:
         """Convert a dense layer; TVM's own conversion takes one weight scale only."""
         weights = self.get_input_tensors(op)[1]

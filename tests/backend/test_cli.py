@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tvm
+from tvm import relay
 
 from tests.partition.networks import residual, two_functions
 from tests.tflite_builder import NetBuilder
@@ -205,3 +207,19 @@ def test_a_cpu_operator_with_other_numbers_is_no_fault_of_the_npu_after_it(tmp_p
     assert main(["run", str(path), "--check", "--count", "5", "--json", str(report_path)]) == 0
     comparisons = json.loads(report_path.read_text())["comparisons"]
     assert [c["differing"] for c in comparisons if c["on_npu"]] == [0, 0]
+
+
+def test_what_tvm_cannot_compile_for_the_cpu_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build(*_: object, **__: object) -> None:
+        raise tvm.TVMError("Traceback (most recent call last):\n  0: f\nShift amount is 33")
+
+    path = tmp_path / "two.tflite"
+    path.write_bytes(two_functions().data)
+    monkeypatch.setattr(relay, "build", build)
+    assert main(["compile", str(path), "-o", str(tmp_path / "out")]) == 2
+    text = capsys.readouterr().err
+    assert "TVM can't compile what stays on the CPU (Shift amount is 33)" in text
+    assert "no row for nn.softmax" in text
+    assert "Traceback" not in text
