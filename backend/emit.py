@@ -68,6 +68,11 @@ def _is_full(graph: NpuGraph, run: Sequence[Step], step: Step) -> bool:
     return len(_io_tensors(graph, [*run, step])) > MAX_REGIONS - FIRST_IO_REGION
 
 
+def _whole(region: int, offset: int) -> vela.Placement:
+    """Return the placement of a tensor that is in memory from its first row to its last."""
+    return vela.Placement(region, offset, Layout.NHWC, _MANY_ROWS)
+
+
 class _Emitter:
     """Emits one function; the constants of all its invocations share one region."""
 
@@ -102,12 +107,8 @@ class _Emitter:
         for name in self.graph.tensors:
             if name in self.graph.constants:
                 at = self.constants.add(self.graph.constants[name].data.tobytes())
-                placements[name] = self._whole(name, at.region, at.offset)
+                placements[name] = _whole(at.region, at.offset)
         return placements
-
-    def _whole(self, name: str, region: int, offset: int) -> vela.Placement:
-        """Return the placement of a tensor that is in memory from its first row to its last."""
-        return vela.Placement(region, offset, Layout.NHWC, _MANY_ROWS)
 
     def _constant_ranges(
         self, operation: vela.Operation, op: Conv2D | DepthwiseConv2D, block: Block
@@ -155,9 +156,7 @@ class _Emitter:
     def invocation(self, steps: Sequence[Step]) -> Invocation:
         io = _io_tensors(self.graph, steps)
         regions = {name: FIRST_IO_REGION + index for index, name in enumerate(io)}
-        placements = self.placements | {
-            name: self._whole(name, region, 0) for name, region in regions.items()
-        }
+        placements = self.placements | {name: _whole(region, 0) for name, region in regions.items()}
         operations = [self._operation(step, placements) for step in steps]
         words = vela.command_stream(operations, self.arch)
         bindings = tuple(self._io_binding(name, region) for name, region in regions.items())

@@ -143,12 +143,12 @@ def kernel_fits(params: OpParams) -> Rejection | None:
     return None
 
 
-def _padding_fits(padding: Padding, top_left: int, bottom_right: int) -> Rejection | None:
+def _padding_fits(padding: Padding, limits: Padding) -> Rejection | None:
     sides = (
-        ("top", padding.top, top_left),
-        ("left", padding.left, top_left),
-        ("bottom", padding.bottom, bottom_right),
-        ("right", padding.right, bottom_right),
+        ("top", padding.top, limits.top),
+        ("left", padding.left, limits.left),
+        ("bottom", padding.bottom, limits.bottom),
+        ("right", padding.right, limits.right),
     )
     for side, amount, limit in sides:
         if not 0 <= amount <= limit:
@@ -159,7 +159,8 @@ def _padding_fits(padding: Padding, top_left: int, bottom_right: int) -> Rejecti
 def conv_padding_fits(params: OpParams) -> Rejection | None:
     """Padding is at most 31 at the top and left, 32 at the bottom and right."""
     assert isinstance(params, ConvParams)
-    return _padding_fits(params.padding, arch.MAX_PAD_TOP_LEFT, arch.MAX_PAD_BOTTOM_RIGHT)
+    before, after = arch.MAX_PAD_TOP_LEFT, arch.MAX_PAD_BOTTOM_RIGHT
+    return _padding_fits(params.padding, Padding(before, before, after, after))
 
 
 def groups_fit(params: OpParams) -> Rejection | None:
@@ -246,21 +247,11 @@ def pool_window_fits(params: OpParams) -> Rejection | None:
 
 
 def pool_padding_fits(params: OpParams) -> Rejection | None:
-    """Padding is smaller than the window and at most 127 at the top and left."""
+    """Padding is smaller than the window and at most 127."""
     assert isinstance(params, PoolParams)
-    limit = arch.MAX_POOL_PAD_TOP_LEFT
+    limit = arch.MAX_POOL_PAD
     vertical, horizontal = min(limit, params.kernel.h - 1), min(limit, params.kernel.w - 1)
-    padding = params.padding
-    sides = (
-        ("top", padding.top, vertical),
-        ("bottom", padding.bottom, vertical),
-        ("left", padding.left, horizontal),
-        ("right", padding.right, horizontal),
-    )
-    for side, amount, most in sides:
-        if not 0 <= amount <= most:
-            return Rejection(f"padding at the {side}", str(amount), f"0 to {most}")
-    return None
+    return _padding_fits(params.padding, Padding(vertical, horizontal, vertical, horizontal))
 
 
 def pool_counts_valid_elements(params: OpParams) -> Rejection | None:

@@ -71,8 +71,7 @@ MAX_POOL_ELEMENTS = 256 * 256
 MAX_PADDED_AVERAGE_KERNEL = 8
 MAX_PAD_TOP_LEFT = 31
 MAX_PAD_BOTTOM_RIGHT = 32
-MAX_POOL_PAD_TOP_LEFT = 127
-MAX_POOL_PAD_BOTTOM_RIGHT = 128
+MAX_POOL_PAD = 127
 # Sum of the weights of one output channel: what the 40-bit accumulator can take.
 MAX_WEIGHT_SUM = 127 * 65536
 # Weights are encoded as 9-bit signed numbers; what lies outside is silently lost by the encoder.

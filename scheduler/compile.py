@@ -28,10 +28,12 @@ def schedule(
         InternalError: the graph breaks an invariant of ``verify_graph``.
     """
     whole = allocate(plan_whole_tensors(verify_graph(graph)))
+    fits = budget_bytes is None or whole.scratch_bytes <= budget_bytes
+    if objective is Objective.PERFORMANCE and fits:
+        return whole
     search = PlanSearch(graph)
     if objective is Objective.PERFORMANCE:
-        if budget_bytes is None or whole.scratch_bytes <= budget_bytes:
-            return whole
+        assert budget_bytes is not None
         found = _within(search, budget_bytes)
         if found is not None:
             return found

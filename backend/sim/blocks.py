@@ -24,6 +24,8 @@ from tvm_ethosu.backend.sim.operations import (
 
 _IFM_BLOCK_BITS: Final = 256
 _KERNEL_PART: Final = 8
+# IFM channels of a job when all of a kernel's elements come before the next channels.
+_PART_KERNEL_DEPTH: Final = 16
 
 
 def block_count(op: BlockOperation) -> int:
@@ -97,7 +99,8 @@ def _reads_all_channels(op: BlockOperation) -> bool:
 
 
 def _ifm_block_depth(op: BlockOperation) -> int:
-    return _IFM_BLOCK_BITS // op.ifm.type.bits
+    depth = _IFM_BLOCK_BITS // op.ifm.type.bits
+    return min(depth, _PART_KERNEL_DEPTH) if op.kernel.part_kernel_first else depth
 
 
 def _kernel_parts(op: BlockOperation) -> list[tuple[tuple[int, int], tuple[int, int]]]:

@@ -301,7 +301,8 @@ def slow_jobs(op: BlockOperation) -> Iterator[set[int]]:
     assert op.upscale is Upscale.NONE
     assert max(op.kernel.height, op.kernel.width) <= 8
     summed = isinstance(op, Conv) or (isinstance(op, Pool) and op.mode is PoolMode.REDUCE_SUM)
-    group = 256 // op.ifm.type.bits if summed else op.ifm.shape.depth
+    most = 16 if op.kernel.part_kernel_first else 32
+    group = min(256 // op.ifm.type.bits, most) if summed else op.ifm.shape.depth
     for places in slow_blocks(op):
         for c0 in range(0, op.ifm.shape.depth, group):
             read: set[int] = set()

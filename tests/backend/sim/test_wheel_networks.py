@@ -12,7 +12,7 @@ from _pytest.mark.structures import ParameterSet
 
 from tests.backend.sim.test_networks import FULL_INPUTS, MATRIX, check
 from tvm_ethosu.backend.demo_network import extract, list_networks
-from tvm_ethosu.backend.sim import Accelerator, HazardError, MemoryFault
+from tvm_ethosu.backend.sim import Accelerator, MemoryFault
 from tvm_ethosu.backend.vela_files import Core, VelaOptions
 from tvm_ethosu.scheduler.errors import UserError
 
@@ -30,23 +30,8 @@ OTHERS = tuple(network.name for network in list_networks() if network.name not i
 Cell: TypeAlias = tuple[str, Accelerator, Core, str]
 Failure: TypeAlias = tuple[type[Exception], str]
 
-_COARSE: Failure = (
-    HazardError,
-    "the hazard checker takes jobs of 32 channels where a part-kernel-first convolution has 16",
-)
 _SMALL_BUFFER = "Vela's buffer for weights is smaller than the longest slice it copies there"
 KNOWN: dict[Cell, Failure] = {
-    **{
-        ("image_example1", accelerator, Core.REGOR, "Size"): _COARSE
-        for accelerator in Accelerator
-        if not accelerator.is_u65
-    },
-    ("image_example1", Accelerator.U55_128, Core.REGOR, "Performance"): _COARSE,
-    **{
-        ("audio_example1", accelerator, Core.REGOR, optimise): _COARSE
-        for accelerator in Accelerator
-        for optimise in (("Performance", "Size") if accelerator.is_u65 else ("Performance",))
-    },
     **{
         ("keyword_spotting_on_off_v3", accelerator, Core.LEGACY, "Size"): (
             AssertionError,
