@@ -28,19 +28,18 @@ def schedule(
         InternalError: the graph breaks an invariant of ``verify_graph``.
     """
     whole = allocate(plan_whole_tensors(verify_graph(graph)))
-    fits = budget_bytes is None or whole.scratch_bytes <= budget_bytes
-    if objective is Objective.PERFORMANCE and fits:
+    available = whole.scratch_bytes if budget_bytes is None else budget_bytes
+    if objective is Objective.PERFORMANCE and whole.scratch_bytes <= available:
         return whole
     search = PlanSearch(graph)
     if objective is Objective.PERFORMANCE:
-        assert budget_bytes is not None
-        found = _within(search, budget_bytes)
+        found = _within(search, available)
         if found is not None:
             return found
     least = _least(search, whole)
-    if budget_bytes is None or least.scratch_bytes <= budget_bytes:
+    if least.scratch_bytes <= available:
         return least
-    raise _infeasible(least, budget_bytes)
+    raise _infeasible(least, available)
 
 
 def _within(search: PlanSearch, budget_bytes: int) -> Allocation | None:

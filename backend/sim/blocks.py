@@ -8,10 +8,14 @@ order weights.
 
 from __future__ import annotations
 
-from typing import Final
-
 from tvm_ethosu.backend.sim.addressing import Window
-from tvm_ethosu.backend.sim.geometry import Axis, horizontal, vertical
+from tvm_ethosu.backend.sim.geometry import (
+    Axis,
+    horizontal,
+    ifm_block_depth,
+    sub_kernels,
+    vertical,
+)
 from tvm_ethosu.backend.sim.operations import (
     BlockOperation,
     Conv,
@@ -21,11 +25,6 @@ from tvm_ethosu.backend.sim.operations import (
     PoolMode,
     Upscale,
 )
-
-_IFM_BLOCK_BITS: Final = 256
-_KERNEL_PART: Final = 8
-# IFM channels of a job when all of a kernel's elements come before the next channels.
-_PART_KERNEL_DEPTH: Final = 16
 
 
 def block_count(op: BlockOperation) -> int:
@@ -55,7 +54,7 @@ def jobs_per_block(op: BlockOperation) -> int:
     groups = 1
     if _reads_all_channels(op):
         groups = -(-op.ifm.shape.depth // _ifm_block_depth(op))
-    return groups * len(_kernel_parts(op))
+    return groups * len(sub_kernels(op.kernel))
 
 
 def ifm_window(op: BlockOperation, block: int, job: int | None = None) -> Window:
@@ -64,7 +63,7 @@ def ifm_window(op: BlockOperation, block: int, job: int | None = None) -> Window
     rows = vertical(op.ofm.shape, op.kernel, op.padding)
     columns = horizontal(op.ofm.shape, op.kernel, op.padding)
     up = 1 if op.upscale is Upscale.NONE or isinstance(op, Elementwise) else 2
-    parts = _kernel_parts(op)
+    parts = sub_kernels(op.kernel)
     group, part = (None, None) if job is None else divmod(job, len(parts))
     taps_y, taps_x = ((0, rows.taps), (0, columns.taps)) if part is None else parts[part]
     y0, y1 = _reads(rows, (ofm.y0, ofm.y1), taps_y, up)
@@ -99,21 +98,7 @@ def _reads_all_channels(op: BlockOperation) -> bool:
 
 
 def _ifm_block_depth(op: BlockOperation) -> int:
-    depth = _IFM_BLOCK_BITS // op.ifm.type.bits
-    return min(depth, _PART_KERNEL_DEPTH) if op.kernel.part_kernel_first else depth
-
-
-def _kernel_parts(op: BlockOperation) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Return the ranges of taps, vertical and horizontal, of each part of the kernel."""
-    kernel = op.kernel
-
-    def cut(taps: int, dilation: int) -> list[tuple[int, int]]:
-        size = _KERNEL_PART // dilation
-        return [(start, min(start + size, taps)) for start in range(0, taps, size)]
-
-    rows = cut(kernel.height, kernel.dilation_y)
-    columns = cut(kernel.width, kernel.dilation_x)
-    return [(vertical_part, part) for vertical_part in rows for part in columns]
+    return ifm_block_depth(op.ifm.type.bits, part_kernel_first=op.kernel.part_kernel_first)
 
 
 def _reads(axis: Axis, outputs: tuple[int, int], taps: tuple[int, int], up: int) -> tuple[int, int]:

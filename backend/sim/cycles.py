@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Final
 
 from tvm_ethosu.backend.sim.accelerator import Accelerator
+from tvm_ethosu.backend.sim.geometry import SUB_KERNEL, sub_kernels
 from tvm_ethosu.backend.sim.hardware import (
     TIMINGS,
     Memory,
@@ -44,7 +45,6 @@ from tvm_ethosu.backend.sim.operations import (
 )
 
 _BRICK: Final = 16
-_KERNEL_PART: Final = 8
 _MAX_KERNELS: Final = 2
 _SCALE_BYTES: Final = 10
 _ACCUMULATE_40: Final = 1
@@ -211,9 +211,10 @@ class _Work:
     @cached_property
     def parts(self) -> tuple[int, ...]:
         """Return the taps of each part of the kernel, which spans at most 8x8 elements."""
-        kernel = self.op.kernel
-        rows = _cut(kernel.height, kernel.dilation_y)
-        return tuple(y * x for y in rows for x in _cut(kernel.width, kernel.dilation_x))
+        return tuple(
+            (rows[1] - rows[0]) * (columns[1] - columns[0])
+            for rows, columns in sub_kernels(self.op.kernel)
+        )
 
     @cached_property
     def microblock(self) -> Block:
@@ -252,11 +253,6 @@ class _Work:
         return _clip(self.ifm_buffer, self.op.ifm.shape)
 
 
-def _cut(taps: int, dilation: int) -> list[int]:
-    size = _KERNEL_PART // dilation
-    return [min(size, taps - start) for start in range(0, taps, size)]
-
-
 def _ifm_depth(op: BlockOperation, part_kernel_first: bool) -> int:
     """Return how many IFM channels are read at a time: 32, 16 part-kernel-first or of 16 bits."""
     depth = op.ifm.shape.depth
@@ -267,7 +263,7 @@ def _ifm_depth(op: BlockOperation, part_kernel_first: bool) -> int:
 
 def _reach(op: BlockOperation, outputs: int, stride: int, taps: int, dilation: int) -> int:
     """Return how many IFM rows (columns) a part of the kernel reads for some OFM rows."""
-    covered = min((taps - 1) * dilation + 1, _KERNEL_PART)
+    covered = min((taps - 1) * dilation + 1, SUB_KERNEL)
     if isinstance(op, Elementwise) or op.upscale is Upscale.NONE:
         return (outputs - 1) * stride + covered
     return _ceil((outputs - 1) * stride + covered + (op.upscale is Upscale.NEAREST), 2)

@@ -16,13 +16,13 @@ from ethosu import mlw_codec
 
 from tvm_ethosu.backend.sim.accelerator import Accelerator
 from tvm_ethosu.backend.sim.errors import DecodeError
+from tvm_ethosu.backend.sim.geometry import ifm_block_depth, sub_kernels
 from tvm_ethosu.backend.sim.limits import check_elements
 from tvm_ethosu.backend.sim.memory import Array
 from tvm_ethosu.backend.sim.operations import Kernel
 from tvm_ethosu.backend.sim.weight_stream import check_complete
 
 _IFM_MICROBLOCK: Final = 8
-_SUB_KERNEL: Final = 8
 _SCALE_BYTES: Final = 10
 _LARGEST_WEIGHT: Final = 255
 
@@ -162,25 +162,23 @@ class _Chunk:
     stream_shape: tuple[int, ...]
 
 
+def _ifm_block_depth(order: WeightOrder) -> int:
+    bits = 16 if order.wide_ifm else 8
+    return ifm_block_depth(bits, part_kernel_first=order.kernel.part_kernel_first)
+
+
 def _chunks(order: WeightOrder) -> list[_Chunk]:
-    kernel = order.kernel
-    part_kernel = kernel.part_kernel_first
-    ifm_block = 16 if part_kernel or order.wide_ifm else 32
+    ifm_block = _ifm_block_depth(order)
     depth = 1 if order.depthwise else order.ifm_depth
-    windows = [
-        (y, min(y + _SUB_KERNEL // kernel.dilation_y, kernel.height), x,
-         min(x + _SUB_KERNEL // kernel.dilation_x, kernel.width))
-        for y in range(0, kernel.height, _SUB_KERNEL // kernel.dilation_y)
-        for x in range(0, kernel.width, _SUB_KERNEL // kernel.dilation_x)
-    ]  # fmt: skip
     result = []
     for ob in range(0, order.ofm_depth, order.block_depth):
         outputs = (ob, min(ob + order.block_depth, order.ofm_depth))
         for ib in range(0, depth, ifm_block):
             inputs = (ib, min(ib + ifm_block, depth))
-            for y0, y1, x0, x1 in windows:
-                shape = _stream_shape(order, outputs, inputs, (y1 - y0) * (x1 - x0))
-                result.append(_Chunk(outputs, inputs, (y0, y1), (x0, x1), shape))
+            for rows, columns in sub_kernels(order.kernel):
+                taps = (rows[1] - rows[0]) * (columns[1] - columns[0])
+                shape = _stream_shape(order, outputs, inputs, taps)
+                result.append(_Chunk(outputs, inputs, rows, columns, shape))
     return result
 
 
@@ -196,7 +194,7 @@ def _stream_shape(
         unit = 2 if order.wide_ifm else 4
         outer = -(-(inputs[1] - inputs[0]) // _IFM_MICROBLOCK)
         return (outer, output_blocks, -(-taps // unit) * unit, 1, lanes, _IFM_MICROBLOCK)
-    inner = (16 if order.wide_ifm else 32) // _IFM_MICROBLOCK
+    inner = _ifm_block_depth(order) // _IFM_MICROBLOCK
     return (1, output_blocks, taps, inner, lanes, _IFM_MICROBLOCK)
 
 
