@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tvm_ethosu.backend.tflm import TflmError, TflmNetwork
 from tvm_ethosu.partition.tflite_file import TfliteFile, TfliteTensor, parse_tflite
 from tvm_ethosu.scheduler.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
     Array = npt.NDArray[Any]
 
-_FIRST_ARENA_BYTES = 1 << 20
-_LAST_ARENA_BYTES = 1 << 30
 _OUTPUTS_SLOT = 8  # of the field SubGraph.outputs in its vtable
 
 
@@ -55,8 +50,8 @@ class Reference:
         """Prepare the network of ``data``; ``tensors`` (names or indices) are to be seen too.
 
         Raises:
-            UserError: the file is damaged, TFLite Micro is not installed, lacks an operator, or
-                refuses the network.
+            UserError: the file is damaged, TFLite Micro is not installed, lacks an operator,
+                refuses the network, or crashes on it.
         """
         file = parse_tflite(data)
         self._inputs = tuple(file.tensors[index] for index in file.inputs)
@@ -69,7 +64,10 @@ class Reference:
             (True, outputs.index(index)) if index in outputs else (False, file.inputs.index(index))
             for index in wanted
         )
-        self._interpreter = _prepare(exposed)
+        try:
+            self._network = TflmNetwork(exposed, len(outputs))
+        except TflmError as error:
+            raise UserError(f"TFLite Micro does not take the network: {error}") from None
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Return the network's outputs, then the inner tensors asked for, in their order.
@@ -78,21 +76,17 @@ class Reference:
         from the network's first state, also when it has variables.
 
         Raises:
-            UserError: an input does not fit the network, or an operator fails.
+            UserError: an input does not fit the network, an operator fails, or crashes.
         """
         self._check(inputs)
-        with _captured() as text:
-            try:
-                self._interpreter.reset()
-                for index, array in enumerate(inputs):
-                    self._interpreter.set_input(np.ascontiguousarray(array), index)
-                self._interpreter.invoke()
-            except (RuntimeError, ValueError) as error:
-                raise UserError(f"TFLite Micro cannot run the network: {text() or error}") from None
-            return [
-                np.array(self._interpreter.get_output(index) if is_output else inputs[index])
-                for is_output, index in self._sources
-            ]
+        try:
+            outputs = self._network.run(inputs)
+        except TflmError as error:
+            raise UserError(f"TFLite Micro cannot run the network: {error}") from None
+        return [
+            outputs[index] if is_output else np.array(inputs[index])
+            for is_output, index in self._sources
+        ]
 
     def _check(self, inputs: Sequence[Array]) -> None:
         if len(inputs) != len(self._inputs):
@@ -142,53 +136,3 @@ def _with_outputs(data: bytes, outputs: Sequence[int]) -> bytes:
     for index in outputs:
         changed += index.to_bytes(4, "little")
     return bytes(changed)
-
-
-def _prepare(data: bytes) -> Any:
-    """Return an interpreter with an arena that is large enough."""
-    runtime = _runtime()
-    arena_bytes = _FIRST_ARENA_BYTES
-    while True:
-        with _captured() as text:
-            try:
-                return runtime.Interpreter.from_bytes(data, arena_size=arena_bytes)
-            except (RuntimeError, ValueError, AttributeError) as error:
-                reason = text() or str(error)
-        if not _is_out_of_arena(reason) or arena_bytes >= _LAST_ARENA_BYTES:
-            raise UserError(f"TFLite Micro does not take the network: {reason}")
-        arena_bytes *= 4
-
-
-def _is_out_of_arena(reason: str) -> bool:
-    return "missing:" in reason or "allocate" in reason.lower()
-
-
-def _runtime() -> Any:
-    try:
-        from tflite_micro.python.tflite_micro import runtime
-    except ImportError:
-        raise UserError(
-            "the reference needs TFLite Micro, which is not installed: "
-            "pip install 'tvm-ethosu[test]'"
-        ) from None
-    return runtime
-
-
-@contextlib.contextmanager
-def _captured() -> Iterator[Callable[[], str]]:
-    """Keep what C++ code writes to stdout and stderr; the value yields the text so far, short."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as sink, contextlib.ExitStack() as stack:
-        for descriptor in (1, 2):
-            saved = os.dup(descriptor)
-            stack.callback(os.close, saved)
-            stack.callback(os.dup2, saved, descriptor)
-            os.dup2(sink.fileno(), descriptor)
-
-        def text() -> str:
-            sink.seek(0)
-            lines = sink.read().decode("utf-8", "replace").split("\n")
-            return " ".join(line.strip() for line in lines if line.strip())[:300]
-
-        yield text

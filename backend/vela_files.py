@@ -24,6 +24,7 @@ from ethosu.vela.tflite.Model import Model
 
 from tvm_ethosu.backend.sim import Accelerator, Region, RunReport, Stream, decode, run
 from tvm_ethosu.backend.sim.words import payload_accelerator, payload_words
+from tvm_ethosu.backend.tflm import TflmError, TflmNetwork
 from tvm_ethosu.partition.flatbuffer import read_model
 from tvm_ethosu.scheduler.errors import Unsupported, UserError
 
@@ -222,30 +223,21 @@ def run_network(network: Network, inputs: Sequence[Array], *, strict: bool = Tru
 def reference_runner(model: bytes) -> Callable[[Sequence[Array]], tuple[Array, ...]]:
     """Return a function that runs a TFLite file on TensorFlow Lite Micro's reference kernels.
 
-    Raises Unsupported, as does the function, when it lacks an operator.
+    Raises Unsupported, as does the function, when it lacks an operator; UserError when it crashes.
     """
-    from tflite_micro.python.tflite_micro import runtime
-
     outputs = Model.GetRootAsModel(bytearray(model), 0).Subgraphs(0).OutputsLength()
     try:
-        interpreter = runtime.Interpreter.from_bytes(model, arena_size=_ARENA_BYTES)
-    except RuntimeError as error:
+        network = TflmNetwork(model, outputs)
+    except TflmError as error:
         raise Unsupported(f"tflite-micro: cannot prepare the network: {error}") from None
 
     def call(inputs: Sequence[Array]) -> tuple[Array, ...]:
-        interpreter.reset()
-        for index, values in enumerate(inputs):
-            interpreter.set_input(values, index)
         try:
-            interpreter.invoke()
-        except RuntimeError as error:
+            return tuple(network.run(inputs))
+        except TflmError as error:
             raise Unsupported(f"tflite-micro: cannot run the network: {error}") from None
-        return tuple(np.array(interpreter.get_output(index)) for index in range(outputs))
 
     return call
-
-
-_ARENA_BYTES: Final = 32 << 20
 
 
 class _Storage:
@@ -323,7 +315,7 @@ def _input_ranges(
 
 def _run_cpu(operator: CpuOperator, network: Network, storage: _Storage) -> None:
     variable = [index for index in operator.inputs if network.tensors[index].data is None]
-    run_operator = reference_runner(_cut_out(operator.model, operator.index))
+    run_operator = _operator_runner(operator.model, operator.index)
     results = run_operator([storage.array(index) for index in variable])
     for index, values in zip(operator.outputs, results, strict=True):
         storage.store(index, np.ascontiguousarray(values).reshape(-1).view(np.uint8))
@@ -373,6 +365,10 @@ def _operator(
 
 
 @lru_cache(maxsize=64)
+def _operator_runner(model: bytes, index: int) -> Callable[[Sequence[Array]], tuple[Array, ...]]:
+    return reference_runner(_cut_out(model, index))
+
+
 def _cut_out(model: bytes, index: int) -> bytes:
     """Return a TFLite file with operator ``index`` alone; its variable inputs become inputs."""
     import flatbuffers

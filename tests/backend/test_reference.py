@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import builtins
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+import tflite
 
 from tests.tflite_builder import NetBuilder
+from tvm_ethosu.backend import tflm
 from tvm_ethosu.backend.reference import Reference, expose_tensors, run_reference
 from tvm_ethosu.partition.tflite_file import TfliteFile, load_tflite, parse_tflite
 from tvm_ethosu.scheduler.errors import UserError
@@ -102,17 +102,58 @@ def test_an_operator_that_tflite_micro_lacks_is_a_user_error(
     assert capfd.readouterr() == ("", "")
 
 
-def test_without_tflite_micro_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    genuine = builtins.__import__
-
-    def refuse(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.startswith("tflite_micro"):
-            raise ImportError(name)
-        return genuine(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+def test_without_tflite_micro_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "tflite_micro.py").write_text("raise ImportError('none')")
+    monkeypatch.syspath_prepend(tmp_path)
+    tflm.close()
     with pytest.raises(UserError, match=r"pip install 'tvm-ethosu\[test\]'"):
         Reference(net_of_two_branches()[1])
+
+
+def test_a_process_that_cannot_start_is_a_user_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "tflite_micro.py").write_text("import os; os.write(2, b'no luck'); os.abort()")
+    monkeypatch.syspath_prepend(tmp_path)
+    tflm.close()
+    with pytest.raises(UserError, match=r"crashed at its start \(SIGABRT\)\. no luck"):
+        Reference(net_of_two_branches()[1])
+
+
+def without_bias(data: bytes) -> bytes:
+    """Return a one-operator file whose operator has -1 in place of its third input.
+
+    That is how TFLite says that a bias was left out; TFLite Micro's depthwise convolution crashes.
+    """
+    table = tflite.Model.GetRootAs(data).Subgraphs(0).Operators(0)._tab
+    place = table.Vector(table.Offset(6)) + 2 * 4
+    return data[:place] + b"\xff" * 4 + data[place + 4 :]
+
+
+def test_a_crash_is_a_user_error_and_other_networks_go_on() -> None:
+    net = NetBuilder(seed=1)
+    net.output(net.depthwise(net.input((1, 6, 6, 4))))
+    inputs = net.random_inputs()
+    prepared = Reference(net.build())
+    before = prepared.run(inputs)
+    with pytest.raises(UserError, match=r"TFLite Micro crashed on the network \(SIGSEGV\)"):
+        run_reference(without_bias(net.build()), inputs)
+    for reference in (prepared, Reference(net.build())):
+        np.testing.assert_array_equal(before[0], reference.run(inputs)[0])
+
+
+def test_one_process_serves_all_networks_and_forgets_those_that_are_gone() -> None:
+    _, data = net_of_two_branches()
+    first = tflm.TflmNetwork(data, 1)
+    number = first._number
+    second = tflm.TflmNetwork(data, 1)
+    assert first._worker is second._worker
+    del first
+    assert second._worker.forgotten == [number]
+    second.run(net_of_two_branches()[0].random_inputs())
+    assert second._worker.forgotten == []
 
 
 @pytest.mark.parametrize("name", ["ad01_int8", "kws_ref_model", "pretrainedResnet_quant"])
