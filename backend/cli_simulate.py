@@ -12,7 +12,14 @@ import click
 import numpy as np
 
 from tvm_ethosu.backend.outputs import write_json
-from tvm_ethosu.backend.program import Binding, Invocation, Program, Source, from_bytes
+from tvm_ethosu.backend.program import (
+    Binding,
+    Invocation,
+    Program,
+    ScratchTensor,
+    Source,
+    from_bytes,
+)
 from tvm_ethosu.backend.sim import (
     Accelerator,
     Region,
@@ -300,6 +307,8 @@ def _problems(program: Program) -> Iterator[str]:
         yield f"a size is not a whole number of bytes (limit {_MAX_PROGRAM_BYTES})"
     if sum(sizes) > _MAX_PROGRAM_BYTES:
         yield f"it takes too many bytes (got {sum(sizes)}, limit {_MAX_PROGRAM_BYTES})"
+    if not all(_is_in_scratch(tensor, program.scratch_bytes) for tensor in program.tensors):
+        yield f"a tensor is not in the scratch memory (limit {program.scratch_bytes})"
     if not program.invocations:
         yield "it has no command stream"
     for index, invocation in enumerate(program.invocations):
@@ -334,6 +343,13 @@ def _bytes_behind(program: Program, binding: Binding) -> int | None:
             arguments = (*program.inputs, *program.outputs)
             known = _is_below(binding.argument, len(arguments))
             return arguments[binding.argument].size_bytes if known else None
+
+
+def _is_in_scratch(tensor: ScratchTensor, scratch_bytes: int) -> bool:
+    numbers = (tensor.offset, tensor.size_bytes, tensor.first, tensor.last)
+    if not (isinstance(tensor.name, str) and all(_is_below(n, 1 << 31) for n in numbers)):
+        return False
+    return tensor.offset + tensor.size_bytes <= scratch_bytes and tensor.first <= tensor.last
 
 
 def _is_below(value: object, limit: int) -> bool:

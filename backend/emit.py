@@ -15,6 +15,7 @@ from tvm_ethosu.backend.program import (
     Binding,
     Invocation,
     Program,
+    ScratchTensor,
     Source,
 )
 from tvm_ethosu.scheduler.allocate import Allocation
@@ -180,6 +181,26 @@ class _Emitter:
         )
 
 
+def scratch_tensors(allocation: Allocation) -> tuple[ScratchTensor, ...]:
+    """Return the memory map of the scratch; each step of the schedule is one kernel operation."""
+    graph, steps = allocation.schedule.graph, allocation.schedule.steps
+    used: dict[str, list[int]] = {}
+    for position, step in enumerate(steps):
+        op = graph.ops[step.op]
+        for operand in (*op.inputs, op.ofm):
+            used.setdefault(operand.tensor, []).append(position)
+    return tuple(
+        ScratchTensor(
+            graph.tensors[buffer.tensor].origin,
+            allocation.addresses[buffer.tensor],
+            buffer.size_bytes,
+            used[buffer.tensor][0],
+            used[buffer.tensor][-1],
+        )
+        for buffer in allocation.schedule.buffers
+    )
+
+
 def emit_program(allocation: Allocation, arch: Arch) -> Program:
     """Return the program of an allocated schedule for one accelerator."""
     emitter = _Emitter(allocation, arch)
@@ -202,4 +223,5 @@ def emit_program(allocation: Allocation, arch: Arch) -> Program:
         arguments(graph.outputs),
         allocation.scratch_bytes,
         graph.macs,
+        scratch_tensors(allocation),
     )

@@ -21,7 +21,14 @@ from tvm import tir
 from tvm._ffi.runtime_ctypes import ArgTypeCode, TVMArray
 
 from tvm_ethosu.backend import sim
-from tvm_ethosu.backend.program import Binding, Program, Source, from_bytes, to_bytes
+from tvm_ethosu.backend.program import (
+    SCRATCH_REGION,
+    Binding,
+    Program,
+    Source,
+    from_bytes,
+    to_bytes,
+)
 from tvm_ethosu.scheduler.arch import ALIGN_BYTES
 from tvm_ethosu.scheduler.errors import InternalError
 
@@ -73,7 +80,7 @@ def _region(
             return sim.Region(loaded.constants, read_only=True)
         case Source.SCRATCH:
             data = arguments[-1][: binding.size_bytes]
-            return sim.Region(data, initialised=len(arguments) - 1 in written)
+            return sim.Region(data, initialised=False)
         case Source.ARGUMENT:
             data = arguments[binding.argument][: binding.size_bytes]
             return sim.Region(data, binding.read_only, initialised=binding.argument in written)
@@ -94,13 +101,30 @@ def run_program(loaded: LoadedProgram, arguments: Sequence[Bytes]) -> tuple[sim.
         )
     reports = []
     written = set(range(len(program.inputs)))
+    kernels = 0
     for invocation, stream in zip(program.invocations, loaded.streams, strict=True):
         regions = {b.region: _region(b, loaded, arguments, written) for b in invocation.bindings}
-        reports.append(sim.run(stream, regions))
-        # What this invocation wrote, the scratch included, is there for the later ones.
-        outputs = {b.argument for b in invocation.bindings if b.source is Source.ARGUMENT}
-        written |= {*outputs, len(arguments) - 1}
+        reports.append(sim.run(stream, regions, tensors=_live_tensors(program, kernels)))
+        # What this invocation wrote is there for the later ones; of the scratch, what still lives.
+        written |= {b.argument for b in invocation.bindings if b.source is Source.ARGUMENT}
+        kernels += stream.kernel_count
     return tuple(reports)
+
+
+def _live_tensors(program: Program, kernels: int) -> list[sim.LiveTensor]:
+    """Return the map of the scratch for an invocation that begins after so many kernels."""
+    return [
+        sim.LiveTensor(
+            tensor.name,
+            SCRATCH_REGION,
+            tensor.offset,
+            tensor.offset + tensor.size_bytes,
+            tensor.first - kernels,
+            tensor.last - kernels,
+            last_use="an earlier invocation",
+        )
+        for tensor in program.tensors
+    ]
 
 
 def as_bytes(data: npt.NDArray[Any]) -> Bytes:

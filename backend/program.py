@@ -50,11 +50,26 @@ class Argument:
 
 
 @dataclass(frozen=True)
+class ScratchTensor:
+    """A tensor's place in the scratch memory, and from which kernel to which it is in use.
+
+    Kernel operations count through all invocations, from 0; ``first`` and ``last`` are included.
+    """
+
+    name: str
+    offset: int
+    size_bytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
 class Program:
     """All that is needed to run one NPU function.
 
     The function is called with ``inputs``, ``outputs`` and the scratch memory, in this order.
     There is one invocation, or several where there are more inputs and outputs than base pointers.
+    ``tensors`` is the memory map of the scratch, for whoever checks what the program does there.
     """
 
     name: str
@@ -65,6 +80,7 @@ class Program:
     outputs: tuple[Argument, ...]
     scratch_bytes: int
     macs: int
+    tensors: tuple[ScratchTensor, ...] = ()
 
     @property
     def command_stream_bytes(self) -> int:
@@ -103,6 +119,7 @@ def from_bytes(data: bytes) -> Program:
                 "invocations": tuple(map(_invocation, head["invocations"])),
                 "inputs": tuple(Argument(**argument) for argument in head["inputs"]),
                 "outputs": tuple(Argument(**argument) for argument in head["outputs"]),
+                "tensors": tuple(ScratchTensor(**tensor) for tensor in head["tensors"]),
             }
         )
     except (ValueError, KeyError, TypeError) as error:

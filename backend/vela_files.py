@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
@@ -22,7 +22,16 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from ethosu.vela.tflite.Model import Model
 
-from tvm_ethosu.backend.sim import Accelerator, Region, RunReport, Stream, decode, run
+from tvm_ethosu.backend.sim import (
+    Accelerator,
+    LiveTensor,
+    MemoryFault,
+    Region,
+    RunReport,
+    Stream,
+    decode,
+    run,
+)
 from tvm_ethosu.backend.sim.words import payload_accelerator, payload_words
 from tvm_ethosu.backend.tflm import TflmError, TflmNetwork
 from tvm_ethosu.partition.flatbuffer import read_model
@@ -206,17 +215,22 @@ def read_network(model: bytes) -> Network:
 def run_network(network: Network, inputs: Sequence[Array], *, strict: bool = True) -> NetworkRun:
     """Run a network on one set of inputs, in the order of its inputs.
 
-    Raises SimulationError from NPU calls, Unsupported when TensorFlow Lite Micro lacks an operator.
+    Raises SimulationError from NPU calls, and where an operator overwrites a tensor that a later
+    one reads; Unsupported when TensorFlow Lite Micro lacks an operator.
     """
     storage = _Storage(network)
     for index, values in zip(network.inputs, inputs, strict=True):
         storage.store(index, np.ascontiguousarray(values).reshape(-1).view(np.uint8))
     reports: list[RunReport] = []
-    for operator in network.operators:
+    uses = _uses(network)
+    for position, operator in enumerate(network.operators):
+        kept = {i: storage.bytes_of(i).copy() for i in _still_used(uses, operator, position)}
         if isinstance(operator, NpuOperator):
-            reports.append(_run_npu(operator, storage, strict=strict))
+            ended = tuple(_ended_tensors(network, operator, uses, position))
+            reports.append(_run_npu(operator, storage, ended, strict=strict))
         else:
             _run_cpu(operator, network, storage)
+        _check_kept(kept, storage, network, uses, position)
     return NetworkRun(tuple(storage.array(index) for index in network.outputs), tuple(reports))
 
 
@@ -288,7 +302,74 @@ class _Storage:
         return self.bytes_of(index).copy().view(tensor.dtype).reshape(tensor.shape)
 
 
-def _run_npu(operator: NpuOperator, storage: _Storage, *, strict: bool) -> RunReport:
+@dataclass(frozen=True)
+class _Use:
+    """Operators of the file: ``first`` writes a tensor (-1: an input), ``last`` reads it last."""
+
+    first: int
+    last: int
+
+
+def _uses(network: Network) -> dict[int, _Use]:
+    """Return the live range of each tensor in the arena, as far as the file shows it."""
+    first = dict.fromkeys(network.inputs, -1)
+    last: dict[int, int] = {}
+    for position, operator in enumerate(network.operators):
+        for index in operator.outputs:
+            first.setdefault(index, position)
+        last |= dict.fromkeys((*operator.inputs, *operator.outputs), position)
+    last |= dict.fromkeys(network.outputs, len(network.operators))
+    return {
+        index: _Use(first.get(index, -1), last[index])
+        for index in last
+        if network.tensors[index].offset is not None and network.tensors[index].data is None
+    }
+
+
+def _still_used(
+    uses: Mapping[int, _Use], operator: NpuOperator | CpuOperator, position: int
+) -> Iterator[int]:
+    """Yield the tensors that an operator must leave as they are."""
+    for index, use in uses.items():
+        if use.first < position < use.last and index not in operator.outputs:
+            yield index
+
+
+def _check_kept(
+    kept: Mapping[int, Array],
+    storage: _Storage,
+    network: Network,
+    uses: Mapping[int, _Use],
+    position: int,
+) -> None:
+    for index, before in kept.items():
+        changed = np.flatnonzero(storage.bytes_of(index) != before)
+        if changed.size:
+            raise MemoryFault(
+                f"operator {position} of the file overwrites byte {changed[0]:#x} of tensor "
+                f"{network.tensors[index].name}, which is used until operator {uses[index].last}"
+            )
+
+
+def _ended_tensors(
+    network: Network, operator: NpuOperator, uses: Mapping[int, _Use], position: int
+) -> Iterator[LiveTensor]:
+    """Yield the tensors whose remains an NPU call may find in its arena."""
+    arena = network.tensors[operator.regions[_SCRATCH]]
+    for index, use in uses.items():
+        tensor = network.tensors[index]
+        if arena.offset is None or tensor.offset is None or use.last >= position:
+            continue
+        start = max(0, tensor.offset - arena.offset)
+        stop = min(arena.size_bytes, tensor.offset - arena.offset + tensor.size_bytes)
+        if start < stop:
+            last_use = f"operator {use.last} of the file"
+            yield LiveTensor(tensor.name, 1, start, stop, -1, use.last - position, last_use)
+
+
+def _run_npu(
+    operator: NpuOperator, storage: _Storage, ended: Sequence[LiveTensor], *, strict: bool
+) -> RunReport:
     arena = storage.bytes_of(operator.regions[_SCRATCH])
     written = _input_ranges(operator, storage, arena)
     regions = {
@@ -297,7 +378,7 @@ def _run_npu(operator: NpuOperator, storage: _Storage, *, strict: bool) -> RunRe
     }
     if operator.regions[_FAST] != operator.regions[_SCRATCH]:
         regions[2] = Region(storage.bytes_of(operator.regions[_FAST]), initialised=False)
-    return run(operator.stream, regions, strict=strict)
+    return run(operator.stream, regions, strict=strict, tensors=ended)
 
 
 def _input_ranges(

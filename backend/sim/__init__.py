@@ -18,6 +18,7 @@ from tvm_ethosu.backend.sim.errors import (
     SimulationError,
 )
 from tvm_ethosu.backend.sim.hardware import SYSTEM_CONFIGS, MemoryMode, SystemConfig
+from tvm_ethosu.backend.sim.live import LiveTensor
 from tvm_ethosu.backend.sim.memory import Region
 from tvm_ethosu.backend.sim.operations import AnyOperation, Stream
 from tvm_ethosu.backend.sim.words import payload_words
@@ -31,6 +32,7 @@ __all__ = [
     "DecodeError",
     "HazardError",
     "LimitError",
+    "LiveTensor",
     "MemoryFault",
     "MemoryMode",
     "OperationCycles",

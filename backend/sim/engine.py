@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from tvm_ethosu.backend.sim.elementwise import run_elementwise
 from tvm_ethosu.backend.sim.errors import SimulationError
 from tvm_ethosu.backend.sim.hazards import HazardChecker
 from tvm_ethosu.backend.sim.limits import MAX_MACS, MAX_WINDOW_ELEMENTS, check_work
+from tvm_ethosu.backend.sim.live import LiveTensor
 from tvm_ethosu.backend.sim.memory import Memory, Region
 from tvm_ethosu.backend.sim.operations import (
     AnyOperation,
@@ -52,14 +53,24 @@ class RunReport:
         return sum(operation.macs for operation in self.operations)
 
 
-def run(stream: Stream, regions: Mapping[int, Region], *, strict: bool = True) -> RunReport:
+def run(
+    stream: Stream,
+    regions: Mapping[int, Region],
+    *,
+    strict: bool = True,
+    tensors: Sequence[LiveTensor] = (),
+) -> RunReport:
     """Execute a stream in place on the arrays of ``regions``.
+
+    ``tensors`` is what is known of the memory map. Their regions must not be ``initialised``.
+    Reading bytes of a tensor after its last use is a MemoryFault; so is writing a feature map
+    to bytes that belong to none, in regions where some tensor lives during the stream.
 
     In strict mode a stream that relies on behaviour without evidence raises AmbiguousError;
     otherwise the guess documented in docs/simulator.md applies. The order of accesses depends on
     the registers only and is checked in the first run of a stream. Raises SimulationError.
     """
-    memory = Memory(regions, stream.accelerator.shram_banks * 1024)
+    memory = Memory(regions, stream.accelerator.shram_banks * 1024, tensors)
     context = Context(stream, memory, strict)
     checker = None if _ORDERED in stream.cache else HazardChecker(stream.accelerator)
     report = RunReport(tuple(_execute(op, context, checker) for op in stream.operations))
@@ -83,6 +94,7 @@ def _dispatch(op: AnyOperation, context: Context) -> int:
         return run_dma(op, context)
     if not isinstance(op, BlockOperation):
         return 0
+    context.memory.begin(f"{op.kind} at word {op.offset}")
     _check_block(op, context)
     match op:
         case Conv() | Depthwise():

@@ -45,7 +45,7 @@ class DecodeError(SimulationError):
 
 
 class MemoryFault(SimulationError):
-    """An access outside a region, misaligned, into constants, or of a byte nobody wrote."""
+    """An access outside a region, misaligned, into constants, or of a byte that holds no data."""
 
 
 class HazardError(SimulationError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -11,6 +11,7 @@ import numpy as np
 from tvm_ethosu.backend.sim.addressing import Box, boxes
 from tvm_ethosu.backend.sim.errors import AmbiguousError, MemoryFault, SimulationError
 from tvm_ethosu.backend.sim.limits import check_elements
+from tvm_ethosu.backend.sim.live import LiveRanges, LiveTensor
 from tvm_ethosu.backend.sim.operations import FeatureMap
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -49,9 +50,17 @@ class Region:
 
 
 class Memory:
-    """The regions of one run with a mask of the bytes that hold data."""
+    """The regions of one run with a mask of the bytes that hold data.
 
-    def __init__(self, regions: Mapping[int, Region], shram_bytes: int) -> None:
+    ``tensors`` say whose data they are; bytes of a tensor that is not used any more hold none.
+    """
+
+    def __init__(
+        self,
+        regions: Mapping[int, Region],
+        shram_bytes: int,
+        tensors: Sequence[LiveTensor] = (),
+    ) -> None:
         self._regions = dict(regions)
         self._regions[SHRAM_REGION] = Region(np.zeros(shram_bytes, np.uint8), initialised=False)
         self._written: dict[int, Array] = {}
@@ -61,6 +70,11 @@ class Memory:
                 for start, stop in region.written:
                     mask[start:stop] = True
                 self._written[number] = mask
+        self._live = LiveRanges(tensors, self._written)
+
+    def begin(self, kernel: str) -> None:
+        """Go on to the next kernel operation, which messages may name so."""
+        self._live.begin(kernel)
 
     def read(self, fm: FeatureMap) -> Array:
         """Return the elements as (H, W, C) in their own type; may be a view of the region.
@@ -98,11 +112,12 @@ class Memory:
                     f"{fm.name} strides y={fm.stride_y} x={fm.stride_x} c={fm.stride_c} "
                     f"give two elements of {fm.shape} the same address"
                 )
+        mark = self._mark_of(fm, parts)
         for box in parts:
             source = values[box.y0 : box.y1, box.x0 : box.x1, box.c0 : box.c1]
             view = _view(region.data, box, fm.type.dtype)
             np.copyto(view, _by_brick(source, box), casting="unsafe")
-            self._mark_written(fm, box)
+            self._mark_written(fm, box, mark)
 
     def read_bytes(self, region_number: int, start: int, length: int, what: str) -> Array:
         """Return bytes ``[start, start + length)`` of a region as a view. Raises MemoryFault."""
@@ -111,7 +126,7 @@ class Memory:
         mask = self._written.get(region_number)
         if mask is not None and not mask[start : start + length].all():
             first = start + int(np.argmin(mask[start : start + length]))
-            raise MemoryFault(_unwritten(what, region_number, first))
+            raise self._unwritten(what, region_number, first)
         return region.data[start : start + length]
 
     def copy(self, source: tuple[int, int], target: tuple[int, int], length: int) -> None:
@@ -134,6 +149,9 @@ class Memory:
             )
         elif known is not None:
             self.read_bytes(from_region, start, length, "DMA source")
+        owner = self._live.owner(to_region)
+        if owner is not None:
+            owner[first : first + length] = 0
         place.data[first : first + length] = origin.data[start : start + length]
 
     def forget(self, region_number: int, start: int, stop: int) -> None:
@@ -164,17 +182,26 @@ class Memory:
             first = box.address + sum(
                 int(i) * stride for i, stride in zip(place, strides, strict=True)
             )
-            raise MemoryFault(_unwritten(fm.name, fm.region, first))
+            raise self._unwritten(fm.name, fm.region, first)
 
-    def _mark_written(self, fm: FeatureMap, box: Box) -> None:
-        mask = self._written.get(fm.region)
+    def _mark_of(self, fm: FeatureMap, parts: Sequence[Box]) -> int:
+        start, stop = min(box.start for box in parts), max(box.stop for box in parts)
+        try:
+            return self._live.mark(fm.region, start, stop)
+        except MemoryFault as fault:
+            raise MemoryFault(f"{fm.name} {fault.message}") from None
+
+    def _mark_written(self, fm: FeatureMap, box: Box, mark: int) -> None:
+        mask, owner = self._written.get(fm.region), self._live.owner(fm.region)
         if mask is not None:
             _byte_view(mask, box, fm.type.size_bytes)[...] = True
+        if owner is not None:
+            _byte_view(owner, box, fm.type.size_bytes)[...] = mark
 
-
-def _unwritten(what: str, region: int, first: int) -> str:
-    name = "shared RAM" if region == SHRAM_REGION else f"region {region}"
-    return f"{what} reads byte {first:#x} of {name}, which nobody wrote"
+    def _unwritten(self, what: str, region: int, first: int) -> MemoryFault:
+        name = "shared RAM" if region == SHRAM_REGION else f"region {region}"
+        past = self._live.past(region, first) or "nobody wrote"
+        return MemoryFault(f"{what} reads byte {first:#x} of {name}, which {past}")
 
 
 def _check_range(region: Region, number: int, start: int, length: int, what: str) -> None:
@@ -190,9 +217,11 @@ def _view(data: Array, box: Box, dtype: np.dtype[Any]) -> Array:
     return np.ndarray(box.view_shape, dtype, data, box.address, box.view_strides)
 
 
-def _byte_view(mask: Array, box: Box, size: int) -> Array:
-    shape = (*box.view_shape, size)
-    return np.ndarray(shape, np.bool_, mask, box.address, (*box.view_strides, 1))
+def _byte_view(marks: Array, box: Box, size: int) -> Array:
+    """Return the marks of a box's bytes; there is one mark per byte, of any type."""
+    each = marks.itemsize
+    strides = tuple(each * stride for stride in (*box.view_strides, 1))
+    return np.ndarray((*box.view_shape, size), marks.dtype, marks, each * box.address, strides)
 
 
 def _by_brick(values: Array, box: Box) -> Array:

@@ -385,3 +385,8 @@ class Stream:
     operations: tuple[AnyOperation, ...]
     word_count: int
     cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def kernel_count(self) -> int:
+        """Return the number of kernel operations."""
+        return sum(isinstance(op, BlockOperation) for op in self.operations)

@@ -236,6 +236,11 @@ def changed(program: Program, **fields: object) -> bytes:
     return json.dumps(json.loads(head) | fields).encode() + b"\n" + constants
 
 
+def with_tensor(program: Program, **fields: object) -> bytes:
+    tensors = json.loads(to_bytes(program).partition(b"\n")[0])["tensors"]
+    return changed(program, tensors=[tensors[0] | fields, *tensors[1:]])
+
+
 def with_invocation(program: Program, **fields: object) -> bytes:
     invocation = json.loads(to_bytes(program).partition(b"\n")[0])["invocations"][0]
     return changed(program, invocations=[invocation | fields])
@@ -259,6 +264,10 @@ DAMAGES: list[tuple[Callable[[Program], bytes], str]] = [
     (lambda p: changed(p, scratch_bytes=-1), "a size is not a whole number of bytes"),
     (lambda p: changed(p, scratch_bytes=1e3), "a size is not a whole number of bytes"),
     (lambda p: changed(p, scratch_bytes=256 << 20), "it takes too many bytes"),
+    (lambda p: with_tensor(p, offset=1 << 20), "a tensor is not in the scratch memory"),
+    (lambda p: with_tensor(p, first="a"), "a tensor is not in the scratch memory"),
+    (lambda p: with_tensor(p, last=-1), "a tensor is not in the scratch memory"),
+    (lambda p: changed(p, tensors=[3]), "NPU program: not readable"),
     (lambda p: changed(p, invocations=[]), "it has no command stream"),
     (lambda p: with_invocation(p, words=[-1]), "a command word is not a 32-bit number"),
     (lambda p: with_invocation(p, words="ab"), "a command word is not a 32-bit number"),
@@ -295,7 +304,7 @@ def test_a_program_with_a_too_small_scratch(
     file.write_bytes(with_binding(program, 1, size_bytes=16))
     code, _, err = call(capsys, "simulate", file)
     assert code == 2
-    assert "simulator: word" in err
+    assert "is outside region 1 of 16 bytes" in err
     assert err.count("\n") == 1
 
 
