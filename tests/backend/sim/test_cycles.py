@@ -1,14 +1,14 @@
 """The cycle estimate: formulas by hand, figures against Vela's tables, totals against Vela's.
 
 ``pytest -s tests/backend/sim/test_cycles.py -k python_core`` prints the table of
-docs/cycle-model.md, ``-k regor`` the one below it.
+docs/cycle-model.md, ``-k regor`` and ``-k u65`` what is said below it.
 """
 
 from __future__ import annotations
 
 import configparser
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -270,19 +270,27 @@ class Compared:
 def compare(
     source: Path, name: str, folder: Path, accelerator: Accelerator, core: Core
 ) -> Compared:
-    compiled = compile_with_vela(source, folder, VelaOptions(accelerator, core))
+    options = VelaOptions(accelerator, core)
+    compiled = compile_with_vela(source, folder, options)
     (summary,) = folder.glob(f"{source.stem}_summary_*.csv")
     with summary.open(encoding="utf-8") as lines:
         (row,) = csv.DictReader(lines)
     streams = read_network(compiled.read_bytes()).streams
-    reports = [estimate(stream, HIGH_END, MemoryMode.SHARED_SRAM) for stream in streams]
+    system, mode = SYSTEM_CONFIGS[options.system_config], MemoryMode(options.mode.value)
+    reports = [estimate(stream, system, mode) for stream in streams]
     ours = sum(report.total for report in reports)
     return Compared(name, accelerator, float(row["cycles_total"]), ours)
 
 
-def compare_all(shared: Path, folder: Path, core: Core) -> Iterator[Compared]:
-    for name in NETWORKS:
-        for accelerator in U55S:
+def compare_all(
+    shared: Path,
+    folder: Path,
+    core: Core,
+    names: Sequence[str] = NETWORKS,
+    accelerators: Sequence[Accelerator] = U55S,
+) -> Iterator[Compared]:
+    for name in names:
+        for accelerator in accelerators:
             source = shared / f"models/{name}.tflite"
             made = folder / f"{source.stem}-{accelerator.value}"
             found = compare(source, name, made, accelerator, core)
@@ -303,6 +311,21 @@ def test_totals_are_near_the_python_cores(shared: Path, tmp_path: Path) -> None:
     errors = [abs(each.ratio - 1) for each in found]
     assert sum(error <= 0.10 for error in errors) >= 0.9 * len(errors)
     assert median(errors) <= 0.05
+
+
+@pytest.mark.slow
+def test_u65_totals_are_near_the_python_cores(shared: Path, tmp_path: Path) -> None:
+    """Except str_ww, where Vela hides transfers behind more cycles than it counts for operations.
+
+    docs/cycle-model.md has the figures: with the cycles that it counts, its total is 21.0 thousand.
+    """
+    tiny = [name for name in NETWORKS if name.startswith("mlperf_tiny")]
+    u65s = [accelerator for accelerator in Accelerator if accelerator.is_u65]
+    found = list(compare_all(shared, tmp_path, Core.LEGACY, tiny, u65s))
+    assert len(found) == 10
+    for each in found:
+        limits = (1.25, 1.4) if "str_ww" in each.name else (0.9, 1.1)
+        assert limits[0] < each.ratio < limits[1]
 
 
 @pytest.mark.slow
