@@ -21,25 +21,31 @@ from tvm_ethosu.backend.program import (
     from_bytes,
 )
 from tvm_ethosu.backend.sim import (
+    SYSTEM_CONFIGS,
     Accelerator,
-    Region,
+    CycleReport,
+    MemoryMode,
     RunReport,
     SimulationError,
     Stream,
-    decode,
+    SystemConfig,
+    estimate,
     payload_words,
-    run,
 )
 from tvm_ethosu.backend.sim.disassemble import describe
 from tvm_ethosu.backend.sim.disassemble import disassemble as lines_of
+from tvm_ethosu.backend.sim.hardware import FAST_REGION
+from tvm_ethosu.backend.sim.operations import BlockOperation, Dma
 from tvm_ethosu.backend.sim.words import payload_accelerator
 from tvm_ethosu.backend.vela_files import (
     Array,
     Network,
+    Tensor,
     read_network,
     reference_runner,
     run_network,
 )
+from tvm_ethosu.backend.vela_raw import read_raw, run_raw
 from tvm_ethosu.scheduler.arch import MAX_REGIONS
 from tvm_ethosu.scheduler.errors import InternalError, UserError
 
@@ -63,6 +69,46 @@ class Result:
     streams: tuple[Stream, ...]
     reports: tuple[RunReport, ...]
     outputs: tuple[Array, ...]
+    is_program: bool = False
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """How long each stream of a run takes, and on which system."""
+
+    system: SystemConfig
+    mode: MemoryMode
+    reports: tuple[CycleReport, ...]
+
+    @classmethod
+    def of(cls, result: Result, system_config: str | None, memory_mode: str | None) -> Estimates:
+        """Estimate the streams of a run. Raises UserError, SimulationError."""
+        is_u65 = result.streams[0].accelerator.is_u65
+        product = "Ethos_U65" if is_u65 else "Ethos_U55"
+        name = system_config or f"{product}_High_End{'' if is_u65 else '_Embedded'}"
+        if not name.startswith(product):
+            raise UserError(f"--system-config: {name} is not a system of this NPU ({product})")
+        # Vela's third memory is there only where SRAM is a cache; in our programs it is an input.
+        cached = not result.is_program and any(_uses_fast_scratch(s) for s in result.streams)
+        default = MemoryMode.DEDICATED_SRAM if cached else MemoryMode.SHARED_SRAM
+        mode = default if memory_mode is None else MemoryMode(memory_mode)
+        system = SYSTEM_CONFIGS[name]
+        return cls(system, mode, tuple(estimate(s, system, mode) for s in result.streams))
+
+    @property
+    def total_cycles(self) -> float:
+        """Return the cycles of all streams, one after the other."""
+        return sum(report.total for report in self.reports)
+
+
+def _uses_fast_scratch(stream: Stream) -> bool:
+    regions: set[int] = set()
+    for op in stream.operations:
+        if isinstance(op, Dma):
+            regions |= {end.region for end in (op.source, op.destination) if not end.internal}
+        elif isinstance(op, BlockOperation):
+            regions |= {op.ifm.region, op.ofm.region}
+    return FAST_REGION in regions
 
 
 @click.command()
@@ -104,11 +150,21 @@ def disassemble(file: Path, offsets: bool) -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The network before compilation: compare with TensorFlow Lite Micro on it.",
 )
-@click.option("--trace", is_flag=True, help="Print every operation.")
+@click.option("--trace", is_flag=True, help="Print every operation and the cycles it takes.")
+@click.option(
+    "--system-config",
+    type=click.Choice(list(SYSTEM_CONFIGS)),
+    help="Memory system that cycles are estimated for; by default High_End of the product.",
+)
+@click.option(
+    "--memory-mode",
+    type=click.Choice([mode.value for mode in MemoryMode]),
+    help="Where it keeps the arena; by default what the stream's use of region 2 suggests.",
+)
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report.")
 def simulate(
     file: Path, inputs: tuple[Path, ...], seed: int, check: Path | None, trace: bool,
-    json_path: Path | None,
+    system_config: str | None, memory_mode: str | None, json_path: Path | None,
 ) -> None:  # fmt: skip
     """Run FILE on the simulator.
 
@@ -118,14 +174,13 @@ def simulate(
     with _reported():
         original = None if check is None else check.read_bytes()
         values, result = _simulate(file, inputs, seed, original)
+        estimates = Estimates.of(result, system_config, memory_mode)
         if trace:
-            for stream in result.streams:
-                for op in stream.operations:
-                    click.echo(f"{op.offset:6}  {describe(op)}")
-        _print_outputs(result)
+            _print_trace(result, estimates)
+        _print_outputs(result, estimates)
         differing = None if original is None else _differences(original, values, result)
     if json_path is not None:
-        write_json(json_path, _report(result, differing))
+        write_json(json_path, _report(result, estimates, differing))
     if differing is not None:
         click.echo(f"{differing} elements differ from TensorFlow Lite Micro")
         if differing:
@@ -143,7 +198,7 @@ def read_listings(file: Path) -> list[Listing]:
     if data[:4] == b"COP1":
         return [_listing("driver payload", data)]
     if data[:2] == b"PK":
-        return [_listing("raw output", _raw_field(_load_raw(file), "cmd_data"))]
+        return [_listing("raw output", read_raw(file).payload)]
     if data[:1] == b"{":
         program = read_program(file, data)
         return [
@@ -186,38 +241,19 @@ def run_own(file: Path, data: bytes, seed: int, inputs: tuple[Array, ...]) -> Re
     outputs = tuple(np.zeros(argument.size_bytes, np.uint8) for argument in program.outputs)
     scratch = np.zeros(max(program.scratch_bytes, 1), np.uint8)
     reports = run_program(loaded, [*(as_bytes(value) for value in values), *outputs, scratch])
-    return Result(loaded.streams, reports, outputs)
+    return Result(loaded.streams, reports, outputs, is_program=True)
 
 
-def run_raw(file: Path, seed: int, inputs: tuple[Array, ...]) -> tuple[tuple[Array, ...], Result]:
-    """Run Vela's raw output; return its inputs and the result. Tensors are given as bytes."""
-    fields = _load_raw(file)
-    payload = _raw_field(fields, "cmd_data")
-    stream = decode(payload_words(payload), payload_accelerator(payload))
-    places = {name: _raw_places(fields, name) for name in ("input", "output")}
+def _run_raw(file: Path, seed: int, inputs: tuple[Array, ...]) -> tuple[tuple[Array, ...], Result]:
+    raw = read_raw(file)
     rng = np.random.default_rng(seed)
-    values = inputs or tuple(rng.integers(0, 256, stop - start).astype(np.uint8)
-                             for _, start, stop in places["input"])  # fmt: skip
-    if len(values) != len(places["input"]):
+    values = inputs or tuple(
+        rng.integers(0, 256, place.stop - place.start).astype(np.uint8) for place in raw.inputs
+    )
+    if len(values) != len(raw.inputs):
         raise UserError(f"{file}: wrong number of inputs (got {len(values)}, "
-                        f"limit {len(places['input'])})")  # fmt: skip
-    memory = {1: np.zeros(int(fields["scratch_size"]), np.uint8)}
-    if int(fields["scratch_fast_region"]) == 2:
-        memory[2] = np.zeros(int(fields["scratch_fast_size"]), np.uint8)
-    for (region, start, stop), value in zip(places["input"], values, strict=True):
-        flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-        if flat.size != stop - start:
-            raise UserError(f"{file}: input has {flat.size} bytes (limit {stop - start})")
-        memory[region][start:stop] = flat
-    constants = np.frombuffer(_raw_field(fields, "weight_data"), np.uint8)
-    regions = {0: Region(constants, read_only=True)}
-    for number, data in memory.items():
-        written = tuple(
-            (start, stop) for region, start, stop in places["input"] if region == number
-        )
-        regions[number] = Region(data, initialised=False, written=written)
-    report = run(stream, regions)
-    outputs = tuple(memory[region][start:stop].copy() for region, start, stop in places["output"])
+                        f"limit {len(raw.inputs)})")  # fmt: skip
+    stream, report, outputs = run_raw(raw, values)
     return values, Result((stream,), (report,), outputs)
 
 
@@ -241,16 +277,28 @@ def _simulate(
     if not given and original is not None:
         given = random_inputs(read_network(original), seed)
     if data[:2] == b"PK":
-        return run_raw(file, seed, given)
+        return _run_raw(file, seed, given)
     network = read_network(data)
     values = given or random_inputs(network, seed)
     if len(values) != len(network.inputs):
         raise UserError(f"{file}: wrong number of inputs (got {len(values)}, "
                         f"limit {len(network.inputs)})")  # fmt: skip
+    for index, value in zip(network.inputs, values, strict=True):
+        _check_type(network.tensors[index], value)
     if not network.streams:
         raise UserError(f"{file}: no operator of it runs on the NPU; was it compiled by Vela?")
     result = run_network(network, values)
     return values, Result(network.streams, result.reports, result.outputs)
+
+
+def _check_type(tensor: Tensor, value: Array) -> None:
+    """Check that an input is what the network states. Raises UserError."""
+    dtype = np.dtype(tensor.dtype)
+    if (value.dtype, value.shape) != (dtype, tensor.shape):
+        raise UserError(
+            f"input {tensor.name!r} is {dtype.name} of shape {list(tensor.shape)} "
+            f"(got {value.dtype.name} of shape {list(value.shape)})"
+        )
 
 
 def random_inputs(network: Network, seed: int) -> tuple[Array, ...]:
@@ -277,22 +325,53 @@ def _differences(original: bytes, values: tuple[Array, ...], result: Result) -> 
     return total
 
 
-def _print_outputs(result: Result) -> None:
+def _print_trace(result: Result, estimates: Estimates) -> None:
+    for stream, report in zip(result.streams, estimates.reports, strict=True):
+        times = {op.offset: op for op in report.operations}
+        for op in stream.operations:
+            time = times.get(op.offset)
+            text = "" if time is None else f", cycles {time.start:.0f} to {time.end:.0f}"
+            click.echo(f"{op.offset:6}  {describe(op)}{text}")
+
+
+def _print_outputs(result: Result, estimates: Estimates) -> None:
     for index, report in enumerate(result.reports):
         click.echo(f"NPU call {index}: {len(report.operations)} operations, "
                    f"{report.total_macs} MACs")  # fmt: skip
+    click.echo(f"estimate: {estimates.total_cycles:.0f} cycles "
+               f"({estimates.system.name}, {estimates.mode.value})")  # fmt: skip
     for index, output in enumerate(result.outputs):
         text = np.array2string(output.reshape(-1), threshold=16)
         click.echo(f"output {index} {output.dtype} {list(output.shape)}: {text}")
 
 
-def _report(result: Result, differing: int | None) -> dict[str, Any]:
-    calls = [
-        {"macs": report.total_macs, "operations": [asdict(op) for op in report.operations]}
-        for report in result.reports
-    ]
+def _report(result: Result, estimates: Estimates, differing: int | None) -> dict[str, Any]:
     outputs = [output.tolist() for output in result.outputs]
-    return {"calls": calls, "outputs": outputs, "differing": differing}
+    return {
+        "system_config": estimates.system.name,
+        "memory_mode": estimates.mode.value,
+        "core_clock_hz": estimates.system.core_clock_hz,
+        "cycles": estimates.total_cycles,
+        "calls": [
+            _call_report(*call) for call in zip(result.reports, estimates.reports, strict=True)
+        ],
+        "outputs": outputs,
+        "differing": differing,
+    }
+
+
+def _call_report(report: RunReport, cycles: CycleReport) -> dict[str, Any]:
+    times = {
+        op.offset: {
+            "npu_cycles": op.npu_cycles,
+            "cycles": op.total,
+            "start": op.start,
+            "end": op.end,
+        }
+        for op in cycles.operations
+    }
+    operations = [asdict(op) | times.get(op.offset, {}) for op in report.operations]
+    return {"macs": report.total_macs, "cycles": cycles.total, "operations": operations}
 
 
 def _problems(program: Program) -> Iterator[str]:
@@ -358,41 +437,6 @@ def _is_below(value: object, limit: int) -> bool:
 
 def _listing(title: str, payload: bytes) -> Listing:
     return Listing(title, payload_accelerator(payload), payload_words(payload))
-
-
-def _load_raw(file: Path) -> dict[str, Array]:
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files if name in _RAW_FIELDS}
-    except (ValueError, OSError) as error:
-        raise UserError(f"{file}: not Vela's raw output ({error})") from error
-
-
-def _raw_field(fields: dict[str, Array], name: str) -> bytes:
-    if name not in fields:
-        raise UserError(f"not Vela's raw output: no field {name}")
-    return fields[name].tobytes()
-
-
-def _raw_places(fields: dict[str, Array], name: str) -> list[tuple[int, int, int]]:
-    """Return (region, start, stop) in bytes of each input or output."""
-    rows = zip(
-        fields[f"{name}_region"],
-        fields[f"{name}_offset"],
-        fields[f"{name}_shape"],
-        fields[f"{name}_elem_size"],
-        strict=True,
-    )
-    return [
-        (int(region), int(start), int(start) + int(np.prod(shape)) * int(size))
-        for region, start, shape, size in rows
-    ]
-
-
-_RAW_FIELDS = frozenset(
-    {"cmd_data", "weight_data", "scratch_size", "scratch_fast_region", "scratch_fast_size"}
-    | {f"{a}_{b}" for a in ("input", "output") for b in ("region", "offset", "shape", "elem_size")}
-)
 
 
 @contextmanager

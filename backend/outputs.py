@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tvm_ethosu.backend.network import MODULE_NAME, FirmwareNetwork
+from tvm_ethosu.backend.program import to_bytes
 from tvm_ethosu.scheduler.errors import UserError
 
 INCLUDE_DIR = Path(__file__).parent / "firmware" / "include"
@@ -108,7 +109,9 @@ def _sources(network: FirmwareNetwork) -> dict[str, str]:
 
 
 def write_firmware(network: FirmwareNetwork, directory: Path) -> tuple[Path, ...]:
-    """Write ``src`` and ``include`` below a directory and return the C files.
+    """Write ``src``, ``include`` and ``npu`` below a directory and return the C files.
+
+    ``npu`` is for ``tvm-ethosu simulate`` and ``disassemble``: each NPU function's program.
 
     Raises:
         UserError: the directory cannot be written.
@@ -124,8 +127,11 @@ def write_firmware(network: FirmwareNetwork, directory: Path) -> tuple[Path, ...
             (stage / "src").mkdir()
             for name, text in sources.items():
                 (stage / "src" / name).write_text(text)
+            (stage / "npu").mkdir()
+            for function in network.functions:
+                (stage / "npu" / f"{function.name}.npu").write_bytes(to_bytes(function.program))
             directory.mkdir(exist_ok=True)
-            for part in ("src", "include"):
+            for part in ("src", "include", "npu"):
                 shutil.rmtree(directory / part, ignore_errors=True)
                 os.replace(stage / part, directory / part)
         finally:

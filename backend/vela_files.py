@@ -41,6 +41,8 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 _CUSTOM_CODE: Final = b"ethos-u"
 _REGION_INPUTS: Final = 4
+_LEFT_OUT: Final = -1
+_MAX_ARENA_BYTES: Final = 1 << 30
 _CONSTANTS, _SCRATCH, _FAST = range(3)
 _ALLOCATION: Final = b"OfflineMemoryAllocation"
 _TYPES: Final[Mapping[int, str]] = MappingProxyType(
@@ -209,7 +211,8 @@ def read_network(model: bytes) -> Network:
         _operator(model, root, graph.Operators(index), index, tensors)
         for index in range(graph.OperatorsLength())
     )
-    return Network(tensors, operators, _indices(graph, "Inputs"), _indices(graph, "Outputs"))
+    inputs, outputs = (_indices(graph, name, len(tensors)) for name in ("Inputs", "Outputs"))
+    return Network(tensors, operators, inputs, outputs)
 
 
 def run_network(network: Network, inputs: Sequence[Array], *, strict: bool = True) -> NetworkRun:
@@ -406,7 +409,8 @@ def _offsets(root: Any, count: int) -> list[int | None]:
     for index in range(root.MetadataLength()):
         entry = root.Metadata(index)
         if entry.Name() == _ALLOCATION:
-            words = root.Buffers(entry.Buffer()).DataAsNumpy().view("<i4")
+            data = _buffer(root, entry.Buffer()) or b""
+            words = np.frombuffer(data[: len(data) // 4 * 4], "<i4")
             if words.size < 3 + count:
                 raise UserError(f"OfflineMemoryAllocation lists too few tensors (limit {count})")
             return [int(word) if word >= 0 else None for word in words[3 : 3 + count]]
@@ -417,28 +421,56 @@ def _tensor(root: Any, table: Any, offset: int | None) -> Tensor:
     if table.Type() not in _TYPES:
         raise UserError(f"tensor type {table.Type()} is not known")
     shape = () if table.ShapeIsNone() else tuple(int(n) for n in table.ShapeAsNumpy())
-    buffer = root.Buffers(table.Buffer())
-    data = None if buffer.DataIsNone() or not buffer.DataLength() else bytes(buffer.DataAsNumpy())
     name = (table.Name() or b"").decode(errors="replace")
-    return Tensor(name, shape, _TYPES[table.Type()], offset, data)
+    tensor = Tensor(name, shape, _TYPES[table.Type()], offset, _buffer(root, table.Buffer()))
+    end = (offset or 0) + tensor.size_bytes
+    if min(shape, default=0) < 0 or end > _MAX_ARENA_BYTES:
+        raise UserError(
+            f"tensor {name} of shape {list(shape)} ends at byte {end} (limit {_MAX_ARENA_BYTES})"
+        )
+    if tensor.data is not None and len(tensor.data) != tensor.size_bytes:
+        raise UserError(
+            f"tensor {name} has {len(tensor.data)} bytes of data (limit {tensor.size_bytes})"
+        )
+    return tensor
 
 
-def _indices(table: Any, name: str) -> tuple[int, ...]:
+def _buffer(root: Any, index: int) -> bytes | None:
+    """Return the bytes of a buffer of the file, None if it is empty."""
+    if not 0 <= index < root.BuffersLength():
+        raise UserError(f"no such buffer (got {index}, limit {root.BuffersLength() - 1})")
+    buffer = root.Buffers(index)
+    empty = buffer.DataIsNone() or not buffer.DataLength()
+    return None if empty else bytes(buffer.DataAsNumpy())
+
+
+def _indices(table: Any, name: str, tensors: int, least: int = 0) -> tuple[int, ...]:
+    """Return the numbers of tensors in a list of the file."""
     if getattr(table, f"{name}Length")() == 0:
         return ()
-    return tuple(int(index) for index in getattr(table, f"{name}AsNumpy")())
+    indices = tuple(int(index) for index in getattr(table, f"{name}AsNumpy")())
+    for index in indices:
+        if not least <= index < tensors:
+            raise UserError(f"no such tensor (got {index}, limit {tensors - 1})")
+    return indices
 
 
 def _operator(
     model: bytes, root: Any, table: Any, index: int, tensors: tuple[Tensor, ...]
 ) -> NpuOperator | CpuOperator:
-    inputs, outputs = _indices(table, "Inputs"), _indices(table, "Outputs")
-    if root.OperatorCodes(table.OpcodeIndex()).CustomCode() != _CUSTOM_CODE:
+    outputs = _indices(table, "Outputs", len(tensors))
+    inputs = _indices(table, "Inputs", len(tensors), least=_LEFT_OUT)
+    code = table.OpcodeIndex()
+    if not 0 <= code < root.OperatorCodesLength():
+        raise UserError(f"operator {index} has no such code (got {code})")
+    if root.OperatorCodes(code).CustomCode() != _CUSTOM_CODE:
         present = tuple(dict.fromkeys(number for number in inputs if number >= 0))
         return CpuOperator(model, index, present, outputs)
-    payload = tensors[inputs[0]].data
+    payload = tensors[inputs[0]].data if inputs else None
     if payload is None:
         raise UserError("an ethos-u operator has no command stream")
+    if len(inputs) < _REGION_INPUTS or min(inputs) < 0:
+        raise UserError(f"an ethos-u operator needs {_REGION_INPUTS} inputs (got {list(inputs)})")
     accelerator = payload_accelerator(payload)
     stream = decode(payload_words(payload), accelerator)
     regions, maps = inputs[1:_REGION_INPUTS], inputs[_REGION_INPUTS:]

@@ -19,11 +19,17 @@ MLPERF_TINY = (
 )
 
 
+def shared_folder() -> Path | None:
+    """Return the folder of shared models, None where it is absent."""
+    path = Path(os.environ.get("TVM_ETHOSU_SHARED", REPOSITORY.parent / "shared"))
+    return path if (path / "models").is_dir() else None
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Return the folder of shared models; a test that needs it is skipped where it is absent."""
-    path = Path(os.environ.get("TVM_ETHOSU_SHARED", REPOSITORY.parent / "shared"))
-    if not (path / "models").is_dir():
+    path = shared_folder()
+    if path is None:
         pytest.skip("the shared models are not on this machine (TVM_ETHOSU_SHARED)")
     return path
 

@@ -45,6 +45,9 @@ def test_compile_writes_sources_headers_and_a_report(
     assert report["cpu_operators"] == []
     assert report["compile_seconds"] > 0
     assert "whole arena" in capsys.readouterr().out
+    program = out / "npu" / f"{function['name']}.npu"
+    assert main(["simulate", str(program), "--json", str(report_path)]) == 0
+    assert json.loads(report_path.read_text())["calls"][0]["macs"] == function["macs"]
 
 
 def test_compile_replaces_what_an_earlier_compile_wrote(model: Path, tmp_path: Path) -> None:

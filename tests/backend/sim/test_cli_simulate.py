@@ -21,9 +21,16 @@ from tvm_ethosu.backend.cli_simulate import disassemble, read_listings, simulate
 from tvm_ethosu.backend.emit import emit_program
 from tvm_ethosu.backend.host import as_bytes, load_program, run_on
 from tvm_ethosu.backend.program import Program, to_bytes
-from tvm_ethosu.backend.sim import Accelerator, decode
+from tvm_ethosu.backend.sim import SYSTEM_CONFIGS, Accelerator, MemoryMode, decode, estimate
 from tvm_ethosu.backend.sim.disassemble import disassemble as lines_of
-from tvm_ethosu.backend.vela_files import Array, Core, VelaOptions, compile_with_vela
+from tvm_ethosu.backend.vela_files import (
+    Array,
+    Core,
+    VelaOptions,
+    compile_with_vela,
+    read_network,
+)
+from tvm_ethosu.backend.vela_raw import FIELDS, read_raw
 from tvm_ethosu.scheduler.arch import find_arch
 from tvm_ethosu.scheduler.compile import schedule
 from tvm_ethosu.scheduler.errors import UserError
@@ -57,6 +64,53 @@ def test_simulate_and_check(original: Path, compiled: Path, tmp_path: Path) -> N
     assert f"{len(kinds)} operations" in result.output
 
 
+def test_estimates(compiled: Path, tmp_path: Path) -> None:
+    """The cycles are those of the stream, on the system that was asked for."""
+    (stream,) = read_network(compiled.read_bytes()).streams
+    path = tmp_path / "report.json"
+    for name in ("Ethos_U55_High_End_Embedded", "Ethos_U55_Deep_Embedded"):
+        expected = estimate(stream, SYSTEM_CONFIGS[name], MemoryMode.SRAM_ONLY)
+        arguments = ["--system-config", name, "--memory-mode", "Sram_Only", "--json", str(path)]
+        result = CliRunner().invoke(simulate, [str(compiled), "--trace", *arguments])
+        assert f"estimate: {expected.total:.0f} cycles ({name}, Sram_Only)" in result.output
+        report = json.loads(path.read_text())
+        assert report["cycles"] == report["calls"][0]["cycles"] == expected.total
+        found = [op for op in report["calls"][0]["operations"] if "cycles" in op]
+        assert [(op["offset"], op["cycles"]) for op in found] == [
+            (op.offset, op.total) for op in expected.operations
+        ]
+        last = expected.operations[-1]
+        assert f", cycles {last.start:.0f} to {last.end:.0f}\n" in result.output
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "core", "expected"),
+    [
+        (Accelerator.U65_256, Core.LEGACY, "Ethos_U65_High_End, Dedicated_Sram"),
+        (Accelerator.U55_256, Core.LEGACY, "Ethos_U55_High_End_Embedded, Shared_Sram"),
+    ],
+)
+def test_the_system_that_a_stream_was_made_for(
+    original: Path, tmp_path: Path, accelerator: Accelerator, core: Core, expected: str
+) -> None:
+    file = compile_with_vela(original, tmp_path, VelaOptions(accelerator, core))
+    assert expected in CliRunner().invoke(simulate, [str(file)]).output
+
+
+def test_a_system_of_the_other_product(compiled: Path) -> None:
+    result = CliRunner().invoke(simulate, [str(compiled), "--system-config", "Ethos_U65_Embedded"])
+    assert isinstance(result.exception, UserError)
+    assert "is not a system of this NPU (Ethos_U55)" in str(result.exception)
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((1, 12, 12, 5), np.uint8), np.zeros(720, np.int8)])
+def test_an_input_of_another_type_or_shape(compiled: Path, tmp_path: Path, wrong: Array) -> None:
+    np.save(tmp_path / "x.npy", wrong)
+    result = CliRunner().invoke(simulate, [str(compiled), "--input", str(tmp_path / "x.npy")])
+    assert isinstance(result.exception, UserError)
+    assert "is int8 of shape [1, 12, 12, 5] (got" in str(result.exception)
+
+
 def test_check_finds_another_network(compiled: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.tflite"
     other.write_bytes(build_small("int8", seed=4))
@@ -85,6 +139,69 @@ def test_raw_output(original: Path, tmp_path: Path, core: Core) -> None:
     assert "0 elements differ" in result.output
     listing = CliRunner().invoke(disassemble, [str(raw)])
     assert "# raw output, ethos-u55-128" in listing.output
+
+
+RAW_DAMAGES: list[tuple[dict[str, Array], str]] = [
+    ({"scratch_size": np.array(1 << 40)}, r"scratch sizes \[1099511627776\]"),
+    ({"scratch_size": np.array([1, 2])}, "scratch_size is not a whole number"),
+    ({"scratch_size": np.array(64)}, r"Place\(region=1, start=\d+, stop=\d+\) is not in"),
+    ({"input_region": np.array([7])}, r"Place\(region=7, .* is not in the scratch memory"),
+    ({"input_offset": np.array([-16])}, "is not in the scratch memory"),
+    ({"output_shape": np.array([[1 << 40]] * 4).T}, "is not in the scratch memory"),
+    ({"output_offset": np.array([0, 16])}, "the columns of its outputs do not belong together"),
+    ({"output_offset": np.array(0.5)}, "the columns of its outputs do not belong together"),
+]
+
+
+@pytest.fixture(scope="module")
+def raw(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("raw")
+    return compile_with_vela(original, folder, VelaOptions(Accelerator.U55_128), raw=True)
+
+
+def fields_of(raw: Path) -> dict[str, Array]:
+    with np.load(raw) as archive:
+        return {name: archive[name] for name in FIELDS}
+
+
+@pytest.mark.parametrize(("changed_fields", "message"), RAW_DAMAGES)
+def test_damaged_raw_output(
+    raw: Path, tmp_path: Path, changed_fields: dict[str, Array], message: str
+) -> None:
+    fields = fields_of(raw) | changed_fields
+    np.savez(tmp_path / "bad.npz", **fields)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=message):
+        read_raw(tmp_path / "bad.npz")
+
+
+def test_raw_output_without_a_field(raw: Path, tmp_path: Path) -> None:
+    fields = fields_of(raw)
+    del fields["input_offset"]
+    np.savez(tmp_path / "bad.npz", **fields)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"not Vela's raw output \('input_offset is not a file"):
+        read_raw(tmp_path / "bad.npz")
+
+
+@pytest.mark.parametrize("kind", ["tflite", "npz"])
+def test_damaged_files_of_vela(
+    compiled: Path, raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    """Whatever is flipped or cut off: it runs, or one sentence says why not."""
+    data = (compiled if kind == "tflite" else raw).read_bytes()
+    rng = np.random.default_rng(11)
+    file = tmp_path / "damaged"
+    for turn in range(120):
+        damaged = bytearray(data)
+        if turn % 4 == 0:
+            damaged = damaged[: int(rng.integers(len(data)))]
+        else:
+            start = int(rng.integers(max(8, len(data) - 4000) if turn % 2 else 8, len(data)))
+            damaged[start : start + 4] = rng.integers(0, 256, 4, np.uint8).tobytes()
+        file.write_bytes(damaged)
+        for command in ("simulate", "disassemble"):
+            code, _, err = call(capsys, command, file)
+            assert code in (0, 2), err
+            assert err.count("\n") == (code == 2)
 
 
 def test_disassembly_can_be_diffed(compiled: Path) -> None:

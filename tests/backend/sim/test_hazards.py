@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -316,11 +316,10 @@ def caught_like_the_slow_ones(stream: Stream) -> int:
 def slow_conflict(first: BlockOperation, second: BlockOperation, job: int, back: int) -> bool:
     """Tell whether job ``job`` reads an element that the block ``back`` from the end writes."""
     blocks = list(slow_blocks(first))
-    jobs = list(slow_jobs(second))
-    if back >= len(blocks) or job >= len(jobs):
+    read = next(islice(slow_jobs(second), job, None), None)
+    if back >= len(blocks) or read is None:
         return False
-    written = {slow.address(first.ofm, *place) for place in blocks[-1 - back]}
-    return bool(written & jobs[job])
+    return bool({slow.address(first.ofm, *place) for place in blocks[-1 - back]} & read)
 
 
 def slow_blocks(op: BlockOperation) -> Iterator[list[tuple[int, int, int]]]:
@@ -345,20 +344,18 @@ def slow_jobs(op: BlockOperation) -> Iterator[set[int]]:
     most = 16 if op.kernel.part_kernel_first else 32
     group = min(256 // op.ifm.type.bits, most) if summed else op.ifm.shape.depth
     for places in slow_blocks(op):
+        windows = {(y, x): list(slow_taps(op.kernel, op, y, x)) for y, x, _ in places}
         for c0 in range(0, op.ifm.shape.depth, group):
-            read: set[int] = set()
-            for y, x, c in places:
-                channels = range(c0, min(c0 + group, op.ifm.shape.depth)) if summed else [c]
-                for row, column in slow_taps(op.kernel, op, y, x):
-                    read |= {slow.address(op.ifm, row, column, k) for k in channels}
-                if isinstance(op, Elementwise) and op.ifm2 is not None:
-                    size = op.ifm2.shape
-                    place = (
-                        min(y, size.height - 1),
-                        min(x, size.width - 1),
-                        min(c, size.depth - 1),
-                    )
-                    read.add(slow.address(op.ifm2, *place))
+            if summed:
+                channels = range(c0, min(c0 + group, op.ifm.shape.depth))
+                rows = {tap for taps in windows.values() for tap in taps}
+                elements = {(*tap, k) for tap in rows for k in channels}
+            else:
+                elements = {(*tap, c) for y, x, c in places for tap in windows[y, x]}
+            read = {slow.address(op.ifm, *element) for element in elements}
+            if isinstance(op, Elementwise) and op.ifm2 is not None:
+                most = op.ifm2.shape.height - 1, op.ifm2.shape.width - 1, op.ifm2.shape.depth - 1
+                read |= {slow.address(op.ifm2, *map(min, place, most)) for place in places}
             yield read
 
 
