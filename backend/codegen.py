@@ -9,6 +9,7 @@ from tvm_ethosu.backend.build_context import BuildRequest, CompiledFunction, cur
 from tvm_ethosu.backend.csource import c_module
 from tvm_ethosu.backend.emit import emit_program
 from tvm_ethosu.backend.host import host_module
+from tvm_ethosu.backend.parameters import Encoder
 from tvm_ethosu.backend.program import Program
 from tvm_ethosu.partition.options import EthosUOptions
 from tvm_ethosu.partition.relay.attrs import FunctionAttrs, read_attrs
@@ -17,6 +18,7 @@ from tvm_ethosu.partition.relay.used_memory import io_place
 from tvm_ethosu.scheduler.budget import CallSite, budget_bytes
 from tvm_ethosu.scheduler.compile import schedule
 from tvm_ethosu.scheduler.errors import Infeasible, InternalError, UserError
+from tvm_ethosu.scheduler.ports import Hardware
 
 
 def call_sites(attrs: FunctionAttrs, used_memory: tuple[int, ...]) -> tuple[CallSite, ...]:
@@ -78,13 +80,15 @@ def compile_function(function: relay.Function) -> tuple[Program, FunctionAttrs]:
     graph = to_npu_graph(function, attrs.name, with_scratch=True)
     _check_budget(attrs)
     # The same graph and budget as in the partitioner give the same plan.
-    allocation = schedule(graph, attrs.budget_bytes, attrs.options.objective)
+    encoder = Encoder(attrs.options.arch)
+    hardware = Hardware(attrs.options.target, encoder)
+    allocation = schedule(graph, attrs.budget_bytes, hardware, attrs.options.objective)
     if allocation.scratch_bytes > attrs.scratch_bytes:
         raise InternalError(
             f"{attrs.name}: planned for {attrs.scratch_bytes} bytes of scratch, now takes "
             f"{allocation.scratch_bytes}"
         )
-    return emit_program(allocation, attrs.options.arch), attrs
+    return emit_program(allocation, encoder), attrs
 
 
 def generate(function: relay.Function) -> tvm.runtime.Module:

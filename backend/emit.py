@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-
-import numpy as np
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from tvm_ethosu.backend import vela
+from tvm_ethosu.backend.parameters import Encoder
 from tvm_ethosu.backend.program import (
     CONSTANTS_REGION,
     FIRST_IO_REGION,
@@ -19,12 +19,13 @@ from tvm_ethosu.backend.program import (
     Source,
 )
 from tvm_ethosu.scheduler.allocate import Allocation
-from tvm_ethosu.scheduler.arch import ALIGN_BYTES, MAX_DIM, MAX_REGIONS, Arch
-from tvm_ethosu.scheduler.blocks import choose_block
-from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, NpuGraph, NpuOp
-from tvm_ethosu.scheduler.plan import Buffer, Layout, Schedule
+from tvm_ethosu.scheduler.arch import ALIGN_BYTES, MAX_DIM, MAX_REGIONS, Layout
+from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, NpuGraph
+from tvm_ethosu.scheduler.plan import Buffer, Schedule, Transfer
 from tvm_ethosu.scheduler.ports import Block
 from tvm_ethosu.scheduler.stripes import Step, cut_op, input_rows
+
+_Pieces = list[vela.Range]
 
 # More rows than any feature map has: such memory never wraps around.
 _MANY_ROWS = MAX_DIM + 1
@@ -47,26 +48,74 @@ def _arguments(graph: NpuGraph) -> tuple[str, ...]:
     return (*graph.inputs, *graph.outputs)
 
 
-def _io_tensors(graph: NpuGraph, steps: Sequence[Step]) -> tuple[str, ...]:
-    """Return which inputs and outputs of the function these steps touch, in argument order."""
-    ops = [graph.ops[index] for index in dict.fromkeys(step.op for step in steps)]
-    touched = {operand.tensor for op in ops for operand in (*op.inputs, op.ofm)}
-    return tuple(name for name in _arguments(graph) if name in touched)
+def _io_tensors(graph: NpuGraph, ops: Iterable[int]) -> frozenset[str]:
+    """Return which inputs and outputs of the function these operators touch."""
+    touched = {o.tensor for op in ops for o in (*graph.ops[op].inputs, graph.ops[op].ofm)}
+    return frozenset(touched.intersection(_arguments(graph)))
 
 
-def split_invocations(schedule: Schedule) -> Iterator[tuple[Step, ...]]:
-    """Yield runs of steps that need no more inputs and outputs than there are base pointers."""
-    run: list[Step] = []
-    for step in schedule.steps:
-        if _is_full(schedule.graph, run, step):
-            yield tuple(run)
-            run = []
-        run.append(step)
-    yield tuple(run)
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel operation: a step of the schedule with its block config."""
+
+    step: Step
+    block: Block
 
 
-def _is_full(graph: NpuGraph, run: Sequence[Step], step: Step) -> bool:
-    return len(_io_tensors(graph, [*run, step])) > MAX_REGIONS - FIRST_IO_REGION
+Command = Kernel | Transfer
+
+
+def commands(schedule: Schedule) -> list[Command]:
+    """Return the commands of a schedule, transfers before the segment that they precede."""
+    result: list[Command] = []
+    begun = -1
+    segments = {i: n for n, s in enumerate(schedule.segments) for i in range(s.start, s.stop)}
+    for step, block in zip(schedule.steps, schedule.blocks, strict=True):
+        while begun < segments[step.op]:
+            begun += 1
+            result += [t for t in schedule.transfers if t.before == begun]
+        result.append(Kernel(step, block))
+    return result
+
+
+def split_invocations(schedule: Schedule) -> list[list[Command]]:
+    """Return runs of commands that need no more inputs and outputs than there are base pointers.
+
+    A transfer belongs to the run that uses it.
+    """
+    graph, room = schedule.graph, MAX_REGIONS - FIRST_IO_REGION
+    runs: list[list[Command]] = [[]]
+    touched: frozenset[str] = frozenset()
+    for command in commands(schedule):
+        if isinstance(command, Kernel):
+            needed = touched | _io_tensors(graph, [command.step.op])
+            if len(needed) > room:
+                runs.append([])
+                needed = _io_tensors(graph, [command.step.op])
+            touched = needed
+        runs[-1].append(command)
+    return [_with_own_transfers(runs, position) for position in range(len(runs))]
+
+
+def _with_own_transfers(runs: Sequence[Sequence[Command]], position: int) -> list[Command]:
+    """Return a run with the transfers that it uses first, wherever they were to start."""
+    first_use: dict[int, int] = {}
+    for number, run in enumerate(runs):
+        for command in run:
+            if isinstance(command, Kernel):
+                first_use.setdefault(command.step.op, number)
+    early = [
+        command
+        for run in runs[:position]
+        for command in run
+        if isinstance(command, Transfer) and first_use[command.op] == position
+    ]
+    own = [
+        command
+        for command in runs[position]
+        if isinstance(command, Kernel) or first_use[command.op] == position
+    ]
+    return [*early, *own]
 
 
 def _whole(region: int, offset: int) -> vela.Placement:
@@ -77,15 +126,14 @@ def _whole(region: int, offset: int) -> vela.Placement:
 class _Emitter:
     """Emits one function; the constants of all its invocations share one region."""
 
-    def __init__(self, allocation: Allocation, arch: Arch) -> None:
+    def __init__(self, allocation: Allocation, encoder: Encoder) -> None:
         self.allocation = allocation
-        self.arch = arch
+        self.encoder = encoder
         self.graph = allocation.schedule.graph
         self.constants = _ConstantsBuilder()
         self.placements = self._scratch_placements() | self._constant_placements()
-        self.blocks: dict[NpuOp, Block] = {}
-        self.depths: dict[str, int] = {}
-        self.ranges: dict[tuple[str, int], tuple[list[vela.Range], list[vela.Range]]] = {}
+        self.in_scratch = {t.op: t.buffer for t in allocation.schedule.transfers}
+        self.ranges: dict[tuple[int, int], tuple[list[vela.Range], list[vela.Range]]] = {}
 
     def _scratch_placements(self) -> dict[str, vela.Placement]:
         schedule = self.allocation.schedule
@@ -97,6 +145,7 @@ class _Emitter:
                 _MANY_ROWS if self._is_whole(buffer) else buffer.rows,
             )
             for buffer in schedule.buffers
+            if buffer.rows
         }
 
     def _is_whole(self, buffer: Buffer) -> bool:
@@ -111,34 +160,47 @@ class _Emitter:
                 placements[name] = _whole(at.region, at.offset)
         return placements
 
-    def _constant_ranges(
-        self, operation: vela.Operation, op: Conv2D | DepthwiseConv2D, block: Block
-    ) -> tuple[list[vela.Range], list[vela.Range]]:
-        """Return where scales and weights lie; they are encoded once for each block depth."""
-        key = (op.name, block.c)
+    def _constant_ranges(self, index: int, depth: int) -> tuple[_Pieces, _Pieces]:
+        """Return where scales and weights lie among the constants, one after the other."""
+        key = (index, depth)
         if key not in self.ranges:
-            bias = self.graph.constants[op.bias].data.astype(np.int64)
-            weights = self.graph.constants[op.weights].data.astype(np.int16)
-            scales = vela.encode_scales(self.arch, bias, op.rescale)
-            streams = vela.encode_weights(operation, self.arch, weights, block)
+            op = self.graph.ops[index]
+            assert isinstance(op, Conv2D | DepthwiseConv2D)
+            encoded = self.encoder.encoded(self.graph, op, depth)
             self.ranges[key] = (
-                [self.constants.add(piece) for piece in scales],
-                [self.constants.add(piece) for piece in streams],
+                [self.constants.add(piece) for piece in encoded.scales],
+                [self.constants.add(piece) for piece in encoded.weights],
             )
         return self.ranges[key]
 
-    def _block(self, operation: vela.Operation) -> Block:
-        """Return the block config of an operation; of the same depth for all stripes if it can."""
-        op = operation.op
-        if op not in self.blocks:
-            legal = vela.legal_blocks(operation, self.arch)
-            depth = self.depths.get(op.name)
-            same = [block for block in legal if block.c == depth]
-            self.blocks[op] = choose_block(op, same or legal)
-            self.depths.setdefault(op.name, self.blocks[op].c)
-        return self.blocks[op]
+    def _parameters(self, index: int, depth: int) -> tuple[_Pieces, _Pieces]:
+        """Return where an operation reads scales and weights: constants, or their copy."""
+        scales, weights = self._constant_ranges(index, depth)
+        buffer = self.in_scratch.get(index)
+        if buffer is None:
+            return scales, weights
+        move = self.allocation.addresses[buffer] - scales[0].offset
 
-    def _operation(self, step: Step, placements: Mapping[str, vela.Placement]) -> vela.Operation:
+        def moved(pieces: _Pieces) -> _Pieces:
+            return [vela.Range(SCRATCH_REGION, p.offset + move, p.size_bytes) for p in pieces]
+
+        return moved(scales), moved(weights)
+
+    def _transfer(self, transfer: Transfer) -> vela.Copy:
+        schedule = self.allocation.schedule
+        pairs = zip(schedule.steps, schedule.blocks, strict=True)
+        depth = next(block.c for step, block in pairs if step.op == transfer.op)
+        scales, _ = self._constant_ranges(transfer.op, depth)
+        at = self.allocation.addresses[transfer.buffer]
+        return vela.make_copy(
+            vela.Range(CONSTANTS_REGION, scales[0].offset, transfer.size_bytes),
+            vela.Range(SCRATCH_REGION, at, transfer.size_bytes),
+        )
+
+    def _operation(
+        self, kernel: Kernel, placements: Mapping[str, vela.Placement]
+    ) -> vela.Operation:
+        step, block = kernel.step, kernel.block
         whole = self.graph.ops[step.op]
         views = {
             operand.tensor: vela.View(
@@ -148,18 +210,24 @@ class _Emitter:
         }
         views[whole.ofm.tensor] = vela.View(placements[whole.ofm.tensor], step.rows.start)
         operation = vela.make_operation(cut_op(whole, step.rows), views)
-        block = self._block(operation)
         vela.set_block(operation, block)
         if isinstance(whole, Conv2D | DepthwiseConv2D):
-            vela.set_constants(operation, *self._constant_ranges(operation, whole, block))
+            vela.set_constants(operation, *self._parameters(step.op, block.c))
         return operation
 
-    def invocation(self, steps: Sequence[Step]) -> Invocation:
-        io = _io_tensors(self.graph, steps)
+    def invocation(self, run: Sequence[Command]) -> Invocation:
+        """Return the stream of these commands, and the base pointers that it needs."""
+        touched = _io_tensors(self.graph, {c.step.op for c in run if isinstance(c, Kernel)})
+        io = [name for name in _arguments(self.graph) if name in touched]
         regions = {name: FIRST_IO_REGION + index for index, name in enumerate(io)}
         placements = self.placements | {name: _whole(region, 0) for name, region in regions.items()}
-        operations = [self._operation(step, placements) for step in steps]
-        words = vela.command_stream(operations, self.arch)
+        operations = [
+            self._operation(command, placements)
+            if isinstance(command, Kernel)
+            else self._transfer(command)
+            for command in run
+        ]
+        words = vela.command_stream(operations, self.encoder.arch)
         bindings = tuple(self._io_binding(name, region) for name, region in regions.items())
         return Invocation(words, bindings)
 
@@ -183,29 +251,46 @@ class _Emitter:
 
 def scratch_tensors(allocation: Allocation) -> tuple[ScratchTensor, ...]:
     """Return the memory map of the scratch; each step of the schedule is one kernel operation."""
-    graph, steps = allocation.schedule.graph, allocation.schedule.steps
-    used: dict[str, list[int]] = {}
-    for position, step in enumerate(steps):
-        op = graph.ops[step.op]
-        for operand in (*op.inputs, op.ofm):
-            used.setdefault(operand.tensor, []).append(position)
+    schedule = allocation.schedule
+    graph, used = schedule.graph, _used_positions(schedule)
+
+    def origin(buffer: Buffer) -> str:
+        return graph.tensors[buffer.tensor].origin if buffer.rows else buffer.tensor
+
     return tuple(
         ScratchTensor(
-            graph.tensors[buffer.tensor].origin,
+            origin(buffer),
             allocation.addresses[buffer.tensor],
             buffer.size_bytes,
             used[buffer.tensor][0],
             used[buffer.tensor][-1],
         )
-        for buffer in allocation.schedule.buffers
+        for buffer in schedule.buffers
     )
 
 
-def emit_program(allocation: Allocation, arch: Arch) -> Program:
-    """Return the program of an allocated schedule for one accelerator."""
-    emitter = _Emitter(allocation, arch)
+def _used_positions(schedule: Schedule) -> Mapping[str, Sequence[int]]:
+    """Return at which steps each buffer is in use; transfers come after the step before them."""
+    graph, used = schedule.graph, dict[str, list[int]]()
+    buffers = {transfer.op: transfer.buffer for transfer in schedule.transfers}
+    for transfer in schedule.transfers:
+        start = schedule.segments[transfer.before].start
+        after = next(n for n, step in enumerate(schedule.steps) if step.op >= start)
+        used[transfer.buffer] = [after - 1]
+    for position, step in enumerate(schedule.steps):
+        op = graph.ops[step.op]
+        for operand in (*op.inputs, op.ofm):
+            used.setdefault(operand.tensor, []).append(position)
+        if step.op in buffers:
+            used[buffers[step.op]].append(position)
+    return used
+
+
+def emit_program(allocation: Allocation, encoder: Encoder) -> Program:
+    """Return the program of an allocated schedule for the encoder's accelerator."""
+    emitter = _Emitter(allocation, encoder)
     graph = emitter.graph
-    partial = [emitter.invocation(steps) for steps in split_invocations(allocation.schedule)]
+    partial = [emitter.invocation(run) for run in split_invocations(allocation.schedule)]
     common = emitter.common_bindings()
     invocations = tuple(Invocation(p.words, (*common, *p.bindings)) for p in partial)
 
@@ -216,7 +301,7 @@ def emit_program(allocation: Allocation, arch: Arch) -> Program:
 
     return Program(
         graph.name,
-        arch.accelerator.value,
+        encoder.arch.accelerator.value,
         invocations,
         bytes(emitter.constants.data),
         arguments(graph.inputs),

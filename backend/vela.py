@@ -27,7 +27,9 @@ from tvm_ethosu.scheduler.arch import (
     MIN_WEIGHT,
     Accelerator,
     Arch,
+    Layout,
 )
+from tvm_ethosu.scheduler.engine import part_kernel_first
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import (
     Add,
@@ -44,7 +46,6 @@ from tvm_ethosu.scheduler.ir import (
     Requantize,
     Rescale,
 )
-from tvm_ethosu.scheduler.plan import Layout
 from tvm_ethosu.scheduler.ports import Block
 
 _ACCELERATORS: Mapping[Accelerator, Any] = {
@@ -95,6 +96,13 @@ class Operation:
     vela: Any
 
 
+@dataclass(frozen=True)
+class Copy:
+    """A transfer between two memories, in Vela's form."""
+
+    vela: Any
+
+
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     with contextlib.redirect_stdout(io.StringIO()):
@@ -102,23 +110,9 @@ def _quiet() -> Iterator[None]:
 
 
 def _traversal(op: NpuOp) -> Any:
-    """Return the order of weights that keeps the multipliers busier.
-
-    Depth first fills 32 IFM channels at a time, part kernel first 8 channels and 4 kernel
-    elements; for 8 channels or fewer the latter always wins (weight order: docs/architecture.md).
-    """
-    part_kernel = api.NpuBlockTraversal.PART_KERNEL_FIRST
-    depth_first = api.NpuBlockTraversal.DEPTH_FIRST
-    if not isinstance(op, Conv2D):
-        return depth_first
-    depth, elements = op.ifm.shape.c, op.kernel.elements
-    depth_use = depth / _round_up(depth, 32)
-    part_use = depth / _round_up(depth, 8) * elements / _round_up(elements, 4)
-    return part_kernel if depth <= 8 or part_use > depth_use else depth_first
-
-
-def _round_up(value: int, to: int) -> int:
-    return -(-value // to) * to
+    if isinstance(op, Conv2D) and part_kernel_first(op):
+        return api.NpuBlockTraversal.PART_KERNEL_FIRST
+    return api.NpuBlockTraversal.DEPTH_FIRST
 
 
 @dataclass(frozen=True)
@@ -185,6 +179,12 @@ def _kernel(kernel: Kernel) -> Any:
         kernel.dilation_w,
         kernel.dilation_h,
     )
+
+
+def make_copy(source: Range, destination: Range) -> Copy:
+    """Return a transfer of a range to another of the same size."""
+    ends = (api.NpuAddressRange(r.region, r.offset, r.size_bytes) for r in (source, destination))
+    return Copy(api.NpuDmaOperation(*ends))
 
 
 def _padding(padding: Padding) -> Any:
@@ -266,15 +266,15 @@ def set_constants(operation: Operation, scales: Sequence[Range], weights: Sequen
 
 
 def encode_weights(
-    operation: Operation, arch: Arch, weights: npt.NDArray[np.int16], block: Block
+    op: Conv2D | DepthwiseConv2D, arch: Arch, weights: npt.NDArray[np.int16], depth: int
 ) -> tuple[bytes, ...]:
-    """Return the weight stream of each core for OHWI weights; cores take every other channel.
+    """Return the weight stream of each core for OHWI weights and blocks of ``depth`` channels.
+
+    Cores take every other channel.
 
     Raises:
         InternalError: a weight lies outside of -255..255, which would be encoded as 0.
     """
-    op = operation.op
-    assert isinstance(op, Conv2D | DepthwiseConv2D)
     low, high = int(weights.min()), int(weights.max())
     if low < MIN_WEIGHT or high > MAX_WEIGHT:
         raise InternalError(f"{op.name}: weights {low}..{high} leave {MIN_WEIGHT}..{MAX_WEIGHT}")
@@ -286,7 +286,7 @@ def encode_weights(
                 np.ascontiguousarray(weights[core :: arch.cores], dtype=np.int16),
                 (op.kernel.dilation_w, op.kernel.dilation_h),
                 op.ifm.dtype.size_bytes * 8,
-                (block.c + arch.cores - 1 - core) // arch.cores,
+                (depth + arch.cores - 1 - core) // arch.cores,
                 isinstance(op, DepthwiseConv2D),
                 _traversal(op),
             )
@@ -316,13 +316,14 @@ def encode_scales(
     return tuple(streams)
 
 
-def command_stream(operations: Sequence[Operation], arch: Arch) -> tuple[int, ...]:
-    """Return the register command stream, as 32-bit words, of operators in this order."""
+def command_stream(operations: Sequence[Operation | Copy], arch: Arch) -> tuple[int, ...]:
+    """Return the register command stream, as 32-bit words, of operations in this order."""
     with _quiet():
         words = api.npu_generate_register_command_stream(
             [operation.vela for operation in operations], _ACCELERATORS[arch.accelerator]
         )
-    unsafe = [_block_dependency_is_unsafe(operation.op) for operation in operations]
+    kernels = [operation.op for operation in operations if isinstance(operation, Operation)]
+    unsafe = [_block_dependency_is_unsafe(op) for op in kernels]
     return _wait_for_previous(tuple(int(word) for word in words), unsafe)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tvm_ethosu.scheduler.arch import Arch, MemoryMode, find_arch
 from tvm_ethosu.scheduler.errors import UserError
+from tvm_ethosu.scheduler.hardware import Target, make_target
 from tvm_ethosu.scheduler.search import Objective
 
 _UNITS = {"": 1, "K": 1024, "M": 1024 * 1024}
@@ -71,6 +72,11 @@ class EthosUOptions:
     def objective(self) -> Objective:
         """Return what plans are chosen for."""
         return Objective(self.optimise)
+
+    @property
+    def target(self) -> Target:
+        """Return what plans are made for."""
+        return make_target(self.arch, self.system_config, MemoryMode(self.memory_mode))
 
     @property
     def arch(self) -> Arch:

@@ -60,21 +60,24 @@ class _Conflicts:
         self.tensors = schedule.graph.tensors
         self.overlaps = {(o.source, o.target): o for o in schedule.overlaps}
 
-    def forbidden(self, buffer: Buffer, placed: Buffer, at: int) -> tuple[int, int]:
-        """Return the open interval of starts at which the buffer collides with a placed one.
+    def forbidden(self, buffer: Buffer, placed: Buffer, at: int) -> tuple[tuple[int, int], ...]:
+        """Return the open intervals of starts at which the buffer collides with a placed one.
 
-        One side of the interval is harmless for tensors that may overlap.
+        One side is harmless for tensors of which one grows into the other; the same start is for
+        those that are written in place.
         """
         low, high = at - buffer.size_bytes, at + placed.size_bytes
         grows = self.overlaps.get((placed.tensor, buffer.tensor))
         gives = self.overlaps.get((buffer.tensor, placed.tensor))
         overlap = grows or gives
         if overlap is None:
-            return low, high
+            return ((low, high),)
+        if overlap.in_place:
+            return (low, at), (at, high)
         distance = least_distance(overlap, self.tensors)
         if (grows is not None) != overlap.direction.upwards:
-            return max(low, at - distance), high
-        return low, min(high, at + distance)
+            return ((max(low, at - distance), high),)
+        return ((low, min(high, at + distance)),)
 
 
 def _place(
@@ -85,9 +88,10 @@ def _place(
     placed: list[Buffer] = []
     for buffer in buffers:
         forbidden = [
-            conflicts.forbidden(buffer, other, addresses[other.tensor])
+            interval
             for other in placed
             if other.live.overlaps(buffer.live)
+            for interval in conflicts.forbidden(buffer, other, addresses[other.tensor])
         ]
         addresses[buffer.tensor] = _lowest_start(forbidden, least.get(buffer.tensor, 0))
         placed.append(buffer)
@@ -136,6 +140,8 @@ def _may_overlap(allocation: Allocation, one: str, other: str) -> bool:
         if {overlap.source, overlap.target} == {one, other}:
             source = allocation.addresses[overlap.source]
             target = allocation.addresses[overlap.target]
+            if overlap.in_place:
+                return source == target
             distance = least_distance(overlap, allocation.schedule.graph.tensors)
             ahead = target - source if overlap.direction.upwards else source - target
             return ahead >= distance

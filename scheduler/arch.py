@@ -31,6 +31,13 @@ class MemoryMode(Enum):
     DEDICATED_SRAM = "Dedicated_Sram"
 
 
+class Layout(Enum):
+    """How a feature map lies in memory; NHCWB16 keeps 16 channels of a column together."""
+
+    NHWC = "NHWC"
+    NHCWB16 = "NHCWB16"
+
+
 @dataclass(frozen=True)
 class Arch:
     """One accelerator: ``cores`` share the output channels, even ones first."""
@@ -58,6 +65,12 @@ ARCHS: tuple[Arch, ...] = (
 ALIGN_BYTES = 16
 # Channels that NHCWB16 keeps together.
 BRICK_CHANNELS = 16
+# The block config: height, width and channels of the OFM at most; what splits the channels is a
+# multiple of BLOCK_SPLIT_CHANNELS.
+MAX_BLOCK = (32, 64, 128)
+BLOCK_SPLIT_CHANNELS = 16
+# Rows and columns that the hardware covers of a kernel at a time.
+SUB_KERNEL = 8
 # Base pointers BASEP0..7 of the driver interface.
 MAX_REGIONS = 8
 

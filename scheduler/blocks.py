@@ -1,69 +1,105 @@
-"""Choice of the block config among the legal ones."""
+"""The block configs that the shared RAM of an accelerator can hold.
+
+The rules are those of ethos-u-vela 5.2.0 (``architecture_allocator.py``): two halves of IFM banks,
+two of accumulators, two banks of output, and what lookup tables take. Tests compare the result with
+``npu_find_block_configs``, which leaves out blocks of odd size on U55-32 and -64.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TypeAlias
 
-from tvm_ethosu.scheduler.ir import Add, Conv2D, DepthwiseConv2D, NpuOp, Pool, Requantize
-from tvm_ethosu.scheduler.ports import Block
+import numpy as np
+import numpy.typing as npt
 
-# Reading a byte of weights from flash costs about as much as this many bytes from SRAM: the
-# flash of Vela's Ethos_U55_High_End_Embedded system has an eighth of the SRAM's bandwidth.
-_FLASH_BYTE_COST = 8
+from tvm_ethosu.scheduler.arch import BLOCK_SPLIT_CHANNELS, MAX_BLOCK, SUB_KERNEL
+from tvm_ethosu.scheduler.engine import Engine, Unit, engine
+from tvm_ethosu.scheduler.hardware import Timing
+from tvm_ethosu.scheduler.ir import NpuOp
 
+Integers: TypeAlias = npt.NDArray[np.int64]
 
-def _ceil(value: int, by: int) -> int:
-    return -(-value // by)
-
-
-def _window(op: NpuOp) -> tuple[int, int, int, int]:
-    """Return dilated kernel height and width, and the strides."""
-    if isinstance(op, Conv2D | DepthwiseConv2D | Pool):
-        kernel = op.kernel
-        return kernel.dilated_h, kernel.dilated_w, kernel.stride_h, kernel.stride_w
-    return 1, 1, 1, 1
+_BANK_BYTES = 1024
+_OUTPUT_BANKS = 2
+_RESERVED_BANKS = 2
+_LARGE_SHARED_RAM = 16
 
 
-def traffic_bytes(op: NpuOp, block: Block) -> int:
-    """Return what the NPU reads with this block: IFM with its halo, and weights, weighted.
+def ceil_div(value: int | Integers, by: int | Integers) -> Integers:
+    """Return the quotient rounded up."""
+    return np.asarray(-(-value // by), np.int64)
 
-    Every block reads the IFM under it; a convolution reads all IFM channels again for each slice
-    of OFM channels, and all weights of a slice again for each block of the plane.
+
+def round_up(value: Integers, to: int) -> Integers:
+    """Return the next multiple."""
+    return ceil_div(value, to) * to
+
+
+def ifm_depth(op: NpuOp, how: Engine) -> int:
+    """Return how many IFM channels are read at a time by what sums over channels.
+
+    That is 32, or 16 when the kernel comes first or elements have 16 bits.
     """
-    ofm = op.ofm.shape
-    rows, columns, slices = _ceil(ofm.h, block.h), _ceil(ofm.w, block.w), _ceil(ofm.c, block.c)
-    kernel_h, kernel_w, stride_h, stride_w = _window(op)
-    read_h = rows * ((min(block.h, ofm.h) - 1) * stride_h + kernel_h)
-    read_w = columns * ((min(block.w, ofm.w) - 1) * stride_w + kernel_w)
-    plane = read_h * read_w
-    match op:
-        case Conv2D():
-            weights = op.kernel.elements * op.ifm.shape.c * ofm.c
-            return plane * op.ifm.shape.c * slices + _FLASH_BYTE_COST * weights * rows * columns
-        case DepthwiseConv2D():
-            weights = op.kernel.elements * ofm.c
-            return plane * ofm.c + _FLASH_BYTE_COST * weights * rows * columns
-        case Pool() | Requantize():
-            return plane * ofm.c
-        case Add():
-            return 2 * plane * ofm.c
+    depth = op.ifm.shape.c
+    if op.ifm.dtype.size_bytes == 2:
+        return -(-min(depth, 16) // 4) * 4
+    return -(-min(depth, 16 if how.part_kernel_first else 32) // 8) * 8
 
 
-def wasted_elements(op: NpuOp, block: Block) -> int:
-    """Return OFM elements that blocks cover beyond the OFM."""
-    ofm = op.ofm.shape
-    covered = _ceil(ofm.h, block.h) * block.h * _ceil(ofm.w, block.w) * block.w
-    return covered * _ceil(ofm.c, block.c) * block.c - ofm.elements
+def ifm_extent(outputs: Integers, stride: int, taps: int, dilation: int) -> Integers:
+    """Return how many IFM rows (columns) a part of the kernel reads for some OFM rows."""
+    return (outputs - 1) * stride + min((taps - 1) * dilation + 1, SUB_KERNEL)
 
 
-def choose_block(op: NpuOp, legal: Sequence[Block]) -> Block:
-    """Return the legal block with the least traffic; then the least waste, then the largest."""
-    return min(
-        legal,
-        key=lambda block: (
-            traffic_bytes(op, block),
-            wasted_elements(op, block),
-            -block.h * block.w * block.c,
-            block,
-        ),
-    )
+def ifm_blocks(op: NpuOp, how: Engine, blocks: Integers, timing: Timing) -> Integers:
+    """Return the IFM block (height, width, channels) as the shared RAM holds it, for each block."""
+    kernel, (unit_h, unit_w, _) = how.kernel, timing.microblock
+    height = ifm_extent(blocks[:, 0], kernel.stride_h, kernel.h, kernel.dilation_h)
+    width = ifm_extent(blocks[:, 1], kernel.stride_w, kernel.w, kernel.dilation_w)
+    depth = np.full_like(height, ifm_depth(op, how)) if how.sums_channels else blocks[:, 2]
+    return np.stack([round_up(height, unit_h), round_up(width, unit_w), depth], axis=1)
+
+
+def accumulates_40(op: NpuOp, how: Engine) -> bool:
+    """Return whether accumulators have 40 bits: on 16 bits, save for pooling."""
+    pools = how.unit in (Unit.MAX_POOL, Unit.AVERAGE_POOL)
+    return op.ifm.dtype.size_bytes == 2 and not pools
+
+
+def _candidates(op: NpuOp, timing: Timing) -> Integers:
+    """Return all blocks of whole microblocks that the OFM could use, as rows (h, w, c)."""
+    shape = op.ofm.shape
+    axes = []
+    for extent, most, unit in zip(
+        (shape.h, shape.w, shape.c), MAX_BLOCK, timing.microblock, strict=True
+    ):
+        axes.append(np.arange(unit, min(extent, most) + unit, unit))
+    splits = axes[2] % BLOCK_SPLIT_CHANNELS == 0
+    axes[2] = axes[2][splits | (axes[2] >= min(shape.c, MAX_BLOCK[2]))]
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3).astype(np.int64)
+
+
+def legal_blocks(op: NpuOp, timing: Timing) -> Integers:
+    """Return the legal blocks, as rows (height, width, channels) in ascending order."""
+    how, blocks = engine(op), _candidates(op, timing)
+    bits = op.ifm.dtype.size_bytes * 8
+    wide = accumulates_40(op, how)
+    elementwise = how.unit is Unit.ELEMENTWISE
+    ifm = ifm_blocks(op, how, blocks, timing)
+    granules = timing.elementwise_granules if elementwise else timing.ifm_granules
+    granule = granules[(8, 16, 32).index(bits)]
+    ifm_bytes = ifm[:, 0] * ifm[:, 1] * round_up(ifm[:, 2] * bits // 8, 8)
+    ifm_banks = round_up(ceil_div(ifm_bytes, _BANK_BYTES) * 2, granule)
+    banks = timing.shared_ram_banks
+    available = banks - _OUTPUT_BANKS - (_RESERVED_BANKS if banks > _LARGE_SHARED_RAM else 0)
+    if elementwise:
+        fits = 2 * ifm_banks <= available
+    else:
+        height = blocks[:, 0]
+        if how.kernel.h == 1 and op.ofm.shape.h == 1 and timing.microblock[0] == 2:
+            height = np.minimum(height, 1)
+        elements = height * blocks[:, 1] * round_up(blocks[:, 2], 8)
+        accumulators = ceil_div(elements * (40 if wide else 32) // 8, _BANK_BYTES) * 2
+        accumulators = round_up(accumulators, timing.accumulator_granules[wide])
+        fits = ifm_banks + accumulators <= available
+    return blocks[fits]

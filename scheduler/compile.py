@@ -6,8 +6,11 @@ from tvm_ethosu.scheduler.allocate import Allocation, allocate, peak_operator
 from tvm_ethosu.scheduler.arch import ALIGN_BYTES
 from tvm_ethosu.scheduler.dump import short_origin
 from tvm_ethosu.scheduler.errors import Infeasible
+from tvm_ethosu.scheduler.estimator import Estimator
 from tvm_ethosu.scheduler.ir import NpuGraph
 from tvm_ethosu.scheduler.plan import plan_segments, plan_whole_tensors
+from tvm_ethosu.scheduler.ports import Hardware
+from tvm_ethosu.scheduler.prefetch import add_transfers
 from tvm_ethosu.scheduler.search import Objective, PlanSearch
 from tvm_ethosu.scheduler.verify import verify_graph
 
@@ -16,34 +19,66 @@ _TIGHTER = (1.0, 0.97, 0.94, 0.9, 0.85, 0.8)
 
 
 def schedule(
-    graph: NpuGraph, budget_bytes: int | None, objective: Objective = Objective.PERFORMANCE
+    graph: NpuGraph,
+    budget_bytes: int | None,
+    hardware: Hardware,
+    objective: Objective = Objective.PERFORMANCE,
 ) -> Allocation:
     """Plan the graph within ``budget_bytes`` of scratch (None: no limit).
 
-    For performance the plan has the fewest estimated cycles, for size the least memory.
+    For performance the plan has the fewest estimated cycles, for size the least memory and then
+    the fewest cycles.
 
     Raises:
         Infeasible: the scratch needs more; the message names the operator at the peak and what
             it holds.
         InternalError: the graph breaks an invariant of ``verify_graph``.
     """
-    whole = allocate(plan_whole_tensors(verify_graph(graph)))
-    available = whole.scratch_bytes if budget_bytes is None else budget_bytes
-    if objective is Objective.PERFORMANCE and whole.scratch_bytes <= available:
-        return whole
-    search = PlanSearch(graph)
+    estimator = Estimator(verify_graph(graph), hardware)
+    whole = plan_whole_tensors(graph)
+    if objective is Objective.PERFORMANCE and budget_bytes is None:
+        return allocate(add_transfers(whole, estimator, None))
+    search = PlanSearch(estimator)
+    available = allocate(whole).scratch_bytes if budget_bytes is None else budget_bytes
     if objective is Objective.PERFORMANCE:
-        found = _within(search, available)
+        found = _fastest(search, available)
         if found is not None:
             return found
-    least = _least(search, whole)
+    least = _least(search, allocate(whole))
     if least.scratch_bytes <= available:
-        return least
+        fastest = _fastest(search, least.scratch_bytes)
+        return fastest or _timed(estimator, least)
     raise _infeasible(least, available)
 
 
+def _timed(estimator: Estimator, allocation: Allocation) -> Allocation:
+    """Return a plan of memory with block configs; nothing is moved into SRAM."""
+    return allocate(add_transfers(allocation.schedule, estimator, 0))
+
+
+def _fastest(search: PlanSearch, budget_bytes: int) -> Allocation | None:
+    """Return the fastest plan that is found within a budget, or None if none is found."""
+    budget_bytes = budget_bytes // ALIGN_BYTES * ALIGN_BYTES
+    found: list[Allocation] = []
+    for share in _TIGHTER:
+        limit = int(budget_bytes * share)
+        segments = search.find(limit)
+        if segments is None:
+            break
+        plan = plan_segments(search.graph, segments)
+        for room in _TIGHTER:
+            timed = add_transfers(plan, search.estimator, int(budget_bytes * room))
+            allocation = allocate(timed)
+            if allocation.scratch_bytes <= budget_bytes:
+                found.append(allocation)
+                break
+        if found:
+            break
+    return min(found, key=lambda a: (a.schedule.cycles, a.scratch_bytes), default=None)
+
+
 def _within(search: PlanSearch, budget_bytes: int) -> Allocation | None:
-    """Return the fastest plan that can be placed within a budget, or None if none is found."""
+    """Return a plan of memory that can be placed within a budget, or None if none is found."""
     budget_bytes = budget_bytes // ALIGN_BYTES * ALIGN_BYTES
     for share in _TIGHTER:
         segments = search.find(int(budget_bytes * share))
@@ -56,8 +91,15 @@ def _within(search: PlanSearch, budget_bytes: int) -> Allocation | None:
 
 
 def _least(search: PlanSearch, whole: Allocation) -> Allocation:
-    """Return the plan with the least memory, by halving what may still be saved."""
-    best, impossible = whole, -ALIGN_BYTES
+    """Return the plan with the least memory.
+
+    The path with the lowest peak, or where it can't be placed so low, what is found between by
+    halving.
+    """
+    peak, segments = search.lowest()
+    lowest = allocate(plan_segments(search.graph, segments))
+    best = min(whole, lowest, key=lambda allocation: allocation.scratch_bytes)
+    impossible = peak - ALIGN_BYTES
     while best.scratch_bytes - impossible > ALIGN_BYTES:
         middle = (best.scratch_bytes + impossible) // 2 // ALIGN_BYTES * ALIGN_BYTES
         # At last the next smaller size is tried, so that nothing below is possible.
@@ -83,6 +125,7 @@ def _infeasible(allocation: Allocation, budget_bytes: int) -> Infeasible:
             f"{b.rows} rows of {graph.tensors[b.tensor].shape} "
             f"{graph.tensors[b.tensor].dtype.value} ({b.size_bytes} bytes)"
             for b in buffers
+            if b.rows
         )
         operator = short_origin(graph.ops[index].origin)
         text += f"; most is in use at operator '{operator}', which holds {held}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from types import MappingProxyType
 
-from tvm_ethosu.scheduler.arch import ALIGN_BYTES, BRICK_CHANNELS
+from tvm_ethosu.scheduler.arch import ALIGN_BYTES, BRICK_CHANNELS, Layout
 from tvm_ethosu.scheduler.ir import Add, NpuGraph, Requantize, Tensor
+from tvm_ethosu.scheduler.ports import Block
 from tvm_ethosu.scheduler.stripes import (
     DOWNWARDS,
     UPWARDS,
@@ -21,13 +21,6 @@ from tvm_ethosu.scheduler.stripes import (
     row_use,
     segment_steps,
 )
-
-
-class Layout(Enum):
-    """How a feature map lies in memory; NHCWB16 keeps 16 channels of a column together."""
-
-    NHWC = "NHWC"
-    NHCWB16 = "NHCWB16"
 
 
 @dataclass(frozen=True)
@@ -44,7 +37,10 @@ class LiveRange:
 
 @dataclass(frozen=True)
 class Buffer:
-    """Scratch memory for one inner tensor, or for ``rows`` rows of it that come and go."""
+    """Scratch memory for one inner tensor, or for ``rows`` rows of it that come and go.
+
+    Memory for weights and scales has no rows; ``tensor`` is then the buffer's own name.
+    """
 
     tensor: str
     size_bytes: int
@@ -66,18 +62,38 @@ class Overlap:
     """A tensor that grows into rows of another that are dead by then.
 
     Going downwards, ``target`` must begin at least ``distance_bytes`` before ``source``; going
-    upwards, it must end as much behind it.
+    upwards, it must end as much behind it. Where ``in_place``, both begin at the same address or
+    lie apart: blocks then meet their own bytes only, whatever their order.
     """
 
     source: str
     target: str
     distance_bytes: int
     direction: Direction = DOWNWARDS
+    in_place: bool = False
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Weights and scales of an operator are moved into SRAM when a segment is about to begin.
+
+    ``op`` and ``before`` are indices of the operator and of the segment, ``buffer`` names the
+    memory, which is in use from that segment to the operator's own.
+    """
+
+    op: int
+    before: int
+    buffer: str
+    size_bytes: int
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A graph with its steps, the layout of each tensor, and buffers for the inner ones."""
+    """A graph with its steps, the layout of each tensor, and buffers for the inner ones.
+
+    ``blocks`` has the block config of each step, ``cycles`` the estimate for all of them and the
+    transfers; both are missing from a plan of memory only.
+    """
 
     graph: NpuGraph
     segments: tuple[Segment, ...]
@@ -85,6 +101,9 @@ class Schedule:
     layouts: Mapping[str, Layout]
     buffers: tuple[Buffer, ...]
     overlaps: tuple[Overlap, ...] = ()
+    blocks: tuple[Block, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+    cycles: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layouts", MappingProxyType(dict(self.layouts)))
@@ -209,9 +228,7 @@ def _best_overlap(
         if name in ranges and name in graph.rolling_tensors
     ]
     found = [
-        Overlap(source, target, _distance(graph, use, source, target), direction)
-        for source in sources
-        for target in targets
+        _overlap(graph, use, source, target, direction) for source in sources for target in targets
     ]
     return max(
         (overlap for overlap in found if saved_bytes(graph, overlap) > 0),
@@ -220,12 +237,17 @@ def _best_overlap(
     )
 
 
-def _distance(graph: NpuGraph, use: RowUse, source: str, target: str) -> int:
-    tensors = graph.tensors[source], graph.tensors[target]
-    rows = row_bytes(tensors[0]), row_bytes(tensors[1])
+def _overlap(
+    graph: NpuGraph, use: RowUse, source: str, target: str, direction: Direction
+) -> Overlap:
+    """Return how a tensor may grow into another one's rows: in place where that is possible."""
+    rows = row_bytes(graph.tensors[source]), row_bytes(graph.tensors[target])
     if _is_element_by_element(graph, source, target):
-        use = _without_own_reads(use, source, target)
-    return align(overlap_distance(use, source, target, rows))
+        others = _without_own_reads(use, source, target)
+        if overlap_distance(others, source, target, rows) == 0:
+            return Overlap(source, target, 0, direction, in_place=True)
+    distance = align(overlap_distance(use, source, target, rows))
+    return Overlap(source, target, distance, direction)
 
 
 def _is_element_by_element(graph: NpuGraph, source: str, target: str) -> bool:
@@ -234,10 +256,9 @@ def _is_element_by_element(graph: NpuGraph, source: str, target: str) -> bool:
     Both must lie alike, so that the blocks that the NPU reads and writes are the same bytes.
     """
     writer = next(op for op in graph.ops if op.ofm.tensor == target)
-    alike = all(
-        operand.shape == writer.ofm.shape and operand.dtype is writer.ofm.dtype
-        for operand in writer.inputs
-        if operand.tensor == source
+    read = [operand for operand in writer.inputs if operand.tensor == source]
+    alike = bool(read) and all(
+        operand.shape == writer.ofm.shape and operand.dtype is writer.ofm.dtype for operand in read
     )
     layouts = {choose_layout(graph, graph.tensors[name]) for name in (source, target)}
     return isinstance(writer, Add | Requantize) and alike and len(layouts) == 1

@@ -1,8 +1,12 @@
-"""What the scheduler asks of the outside: whoever knows the hardware's blocks implements it."""
+"""What the scheduler asks of the outside: whoever encodes weights implements it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
+
+from tvm_ethosu.scheduler.hardware import Target
+from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, NpuGraph
 
 
 @dataclass(frozen=True, order=True)
@@ -15,3 +19,22 @@ class Block:
 
     def __str__(self) -> str:
         return f"{self.h}x{self.w}x{self.c}"
+
+
+class ParameterSizes(Protocol):
+    """Knows how many bytes weights and scales take when they are encoded."""
+
+    def size_bytes(self, graph: NpuGraph, op: Conv2D | DepthwiseConv2D, depth: int) -> int:
+        """Return the bytes of an operator's weights and scales for blocks of ``depth`` channels.
+
+        All cores' pieces together, each a multiple of 16 bytes long.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What plans are made for: the target, and the encoder of its weights."""
+
+    target: Target
+    parameters: ParameterSizes

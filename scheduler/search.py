@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from tvm_ethosu.scheduler.cost import step_cycles
-from tvm_ethosu.scheduler.ir import NpuGraph
+from tvm_ethosu.scheduler.estimator import Estimator, OpChoice
 from tvm_ethosu.scheduler.plan import (
     Segment,
+    SegmentPlan,
     align,
     kept_tensors,
     plan_segment,
@@ -22,9 +22,17 @@ from tvm_ethosu.scheduler.plan import (
     uses,
     whole_segments,
 )
+from tvm_ethosu.scheduler.stripes import Rows
 
 # Longer cascades gain little: each operator more needs its rows, and the first stripes grow.
 LONGEST_CASCADE = 20
+# Of the stripe heights that fit, so many are compared; lower ones leave more room for weights.
+_HEIGHTS = 3
+# The least memory is with one of so many of the lowest stripes: two rows at a time may take less
+# than one where windows of stride 2 or operators beside each other read them.
+_LOWEST = 2
+# Up to so many operators, every segment with every height is compared.
+_SMALL_GRAPH = 7
 
 
 class Objective(Enum):
@@ -39,7 +47,7 @@ class Edge:
     """A segment with its peak in bytes and its estimated cycles."""
 
     peak_bytes: int
-    cycles: int
+    cycles: float
     segment: Segment
 
 
@@ -47,9 +55,32 @@ class Edge:
 class _Path:
     """The best way to a cut: the fewest cycles, then the lowest peak."""
 
-    cycles: int
+    cycles: float
     peak_bytes: int
     segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True)
+class _Priced:
+    """A segment's peak in bytes, and for each operator its steps streamed and from SRAM."""
+
+    plan: SegmentPlan
+    peak_bytes: int
+    streamed: float
+    savings: tuple[tuple[float, int], ...]
+
+    def cycles(self, limit_bytes: int) -> float:
+        """Return the cycles when what is left of a limit holds the weights that are worth it."""
+        cycles, spare = self.streamed, limit_bytes - self.peak_bytes
+        for saving, size_bytes in self.savings:
+            if size_bytes <= spare:
+                cycles, spare = cycles - saving, spare - size_bytes
+        return cycles
+
+
+def _heights(height: int) -> list[int]:
+    """Return the stripe heights to compare: powers of two below the whole height."""
+    return [1 << power for power in range(height.bit_length()) if 1 << power < height]
 
 
 class PlanSearch:
@@ -58,24 +89,60 @@ class PlanSearch:
     The order of operators is the graph's.
     """
 
-    def __init__(self, graph: NpuGraph) -> None:
-        self.graph = graph
-        self.ranges = uses(graph)
-        self.sizes = {name: align(graph.tensors[name].size_bytes) for name in self.ranges}
-        self.edges: dict[Segment, Edge] = {}
-        self.singles = [self.edge(segment) for segment in whole_segments(graph)]
+    def __init__(self, estimator: Estimator) -> None:
+        self.estimator = estimator
+        self.graph = estimator.graph
+        self.is_small = len(self.graph.ops) <= _SMALL_GRAPH
+        self.ranges = uses(self.graph)
+        self.sizes = {name: align(self.graph.tensors[name].size_bytes) for name in self.ranges}
+        self.plans: dict[Segment, tuple[SegmentPlan, int]] = {}
+        self.prices: dict[Segment, _Priced] = {}
+        self.singles = [self.peak_bytes(segment) for segment in whole_segments(self.graph)]
 
-    def edge(self, segment: Segment) -> Edge:
-        """Return the edge of a segment."""
-        if segment not in self.edges:
+    def peak_bytes(self, segment: Segment) -> int:
+        """Return the bytes in use during a segment, weights not counted."""
+        return self._planned(segment)[1]
+
+    def _planned(self, segment: Segment) -> tuple[SegmentPlan, int]:
+        if segment not in self.plans:
             plan = plan_segment(self.graph, segment, self.ranges)
             peak = self._before_bytes(segment.start)
             peak += sum(buffer.size_bytes for buffer in plan.buffers)
             if plan.overlap is not None:
                 peak -= saved_bytes(self.graph, plan.overlap)
-            cycles = sum(step_cycles(self.graph, step) for step in plan.steps)
-            self.edges[segment] = Edge(peak, cycles, segment)
-        return self.edges[segment]
+            self.plans[segment] = plan, peak
+        return self.plans[segment]
+
+    def edge(self, segment: Segment, limit_bytes: int) -> Edge:
+        """Return the edge of a segment whose weights may use what is left of a limit."""
+        if segment not in self.prices:
+            self.prices[segment] = self._price(*self._planned(segment))
+        priced = self.prices[segment]
+        return Edge(priced.peak_bytes, priced.cycles(limit_bytes), segment)
+
+    def _price(self, plan: SegmentPlan, peak_bytes: int) -> _Priced:
+        rows: dict[int, list[Rows]] = {}
+        for step in plan.steps:
+            rows.setdefault(step.op, []).append(step.rows)
+        cycles, savings = 0.0, []
+        for op, made in rows.items():
+            streamed = self.estimator.choose(op, made, in_sram=False)
+            assert streamed is not None
+            cycles += streamed.cycles
+            buffered = self.estimator.choose(op, made, in_sram=True)
+            if buffered is not None and buffered.parameter_bytes:
+                savings.append(self._saving(streamed, buffered))
+        worth = [saving for saving in savings if saving[0] > 0]
+        worth.sort(key=lambda saving: (-saving[0] / saving[1], saving[1]))
+        return _Priced(plan, peak_bytes, cycles, tuple(worth))
+
+    def _saving(self, streamed: OpChoice, buffered: OpChoice) -> tuple[float, int]:
+        """Return what weights in SRAM save when nothing hides their transfer, and their bytes."""
+        size_bytes = align(buffered.parameter_bytes)
+        return (
+            streamed.cycles - buffered.cycles - self.estimator.transfer_cycles(size_bytes),
+            size_bytes,
+        )
 
     def _before_bytes(self, start: int) -> int:
         """Return the bytes of tensors from before a cut that are read after it."""
@@ -100,36 +167,61 @@ class PlanSearch:
             for operand in op.inputs
         )
 
-    def _striped(self, start: int, stop: int, limit_bytes: int) -> Edge | None:
-        """Return the edge of operators executed in the highest stripes that stay in a limit."""
+    def _striped(self, start: int, stop: int, limit_bytes: int) -> Iterator[Edge]:
+        """Yield the edges of operators executed in the highest stripes that stay in a limit."""
         if self._least_bytes(start, stop) > limit_bytes or not self._can_be_striped(start, stop):
-            return None
+            return
         height = self.graph.ops[stop - 1].ofm.shape.h
-        powers = [1 << power for power in range(height.bit_length()) if 1 << power < height]
-        lowest = [self.edge(Segment(start, stop, rows)).peak_bytes for rows in powers[:2]]
-        if min(lowest) > limit_bytes:
-            return None
-        edges = (self.edge(Segment(start, stop, rows)) for rows in reversed(powers))
-        return next((edge for edge in edges if edge.peak_bytes <= limit_bytes), None)
+        segments = [Segment(start, stop, rows) for rows in _heights(height)]
+        if min(self.peak_bytes(segment) for segment in segments[:_LOWEST]) > limit_bytes:
+            return
+        fitting = [s for s in reversed(segments) if self.peak_bytes(s) <= limit_bytes]
+        for segment in fitting if self.is_small else fitting[:_HEIGHTS]:
+            yield self.edge(segment, limit_bytes)
 
     def _candidates(self, stop: int, limit_bytes: int) -> Iterator[Edge]:
         """Yield the edges that end before operator ``stop``."""
-        if self.singles[stop - 1].peak_bytes <= limit_bytes:
-            yield self.singles[stop - 1]
+        if self.singles[stop - 1] <= limit_bytes:
+            whole = Segment(stop - 1, stop, self.graph.ops[stop - 1].ofm.shape.h)
+            yield self.edge(whole, limit_bytes)
         needed = False
         for start in range(stop - 1, max(-1, stop - 1 - LONGEST_CASCADE), -1):
-            # Stripes only cost time; without an operator that needs them they are never better.
-            needed = needed or self.singles[start].peak_bytes > limit_bytes
-            edge = self._striped(start, stop, limit_bytes) if needed else None
-            if edge is not None:
-                yield edge
+            # Stripes cost time; where no operator needs them, they seldom pay by what they leave
+            # for weights.
+            needed = needed or self.is_small or self.singles[start] > limit_bytes
+            if needed:
+                yield from self._striped(start, stop, limit_bytes)
+
+    def lowest(self) -> tuple[int, tuple[Segment, ...]]:
+        """Return the least peak of all plans, and the segments of a plan that has it."""
+        paths: list[tuple[int, int, tuple[Segment, ...]]] = [(0, 0, ())]
+        for stop in range(1, len(self.graph.ops) + 1):
+            best: tuple[int, int, tuple[Segment, ...]] | None = None
+            for segment in self._all_segments(stop):
+                peak, steps, before = paths[segment.start]
+                if best is not None and self._least_bytes(segment.start, stop) > best[0]:
+                    continue
+                made = steps + len(self._planned(segment)[0].steps)
+                path = max(peak, self.peak_bytes(segment)), made, (*before, segment)
+                best = path if best is None else min(best, path)
+            assert best is not None
+            paths.append(best)
+        return paths[-1][0], paths[-1][2]
+
+    def _all_segments(self, stop: int) -> Iterator[Segment]:
+        """Yield the segments that end before operator ``stop``."""
+        height = self.graph.ops[stop - 1].ofm.shape.h
+        yield Segment(stop - 1, stop, height)
+        for start in range(stop - 1, max(-1, stop - 1 - LONGEST_CASCADE), -1):
+            if self._can_be_striped(start, stop):
+                yield from (Segment(start, stop, rows) for rows in _heights(height)[:_LOWEST])
 
     def find(self, budget_bytes: int) -> tuple[Segment, ...] | None:
         """Return the segments of the plan with the fewest estimated cycles within a budget.
 
         None if no plan has a peak of at most ``budget_bytes``.
         """
-        paths: list[_Path | None] = [_Path(0, 0, ())]
+        paths: list[_Path | None] = [_Path(0.0, 0, ())]
         for stop in range(1, len(self.graph.ops) + 1):
             options = []
             for edge in self._candidates(stop, budget_bytes):

@@ -84,6 +84,18 @@ class LiveRanges:
             )
         return 0
 
+    def mark_of_copy(self, region: int, start: int, stop: int) -> int:
+        """Return the mark of the tensor that a transfer to ``[start, stop)`` belongs to, or 0.
+
+        What the last kernel operation used for the last time is over.
+        """
+        for index in reversed(self._living):
+            tensor = self._tensors[index]
+            lasts = tensor.last >= len(self._begun)
+            if lasts and tensor.region == region and tensor.start <= start and stop <= tensor.stop:
+                return 1 + index
+        return 0
+
     def owner(self, region: int) -> Array | None:
         """Return the marks of a region's bytes, to be set where something is written."""
         return self._owner.get(region)

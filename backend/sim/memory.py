@@ -151,7 +151,9 @@ class Memory:
             self.read_bytes(from_region, start, length, "DMA source")
         owner = self._live.owner(to_region)
         if owner is not None:
-            owner[first : first + length] = 0
+            owner[first : first + length] = self._live.mark_of_copy(
+                to_region, first, first + length
+            )
         place.data[first : first + length] = origin.data[start : start + length]
 
     def forget(self, region_number: int, start: int, stop: int) -> None:

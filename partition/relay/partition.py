@@ -14,6 +14,7 @@ from typing import Any
 import tvm
 from tvm import relay
 
+from tvm_ethosu.partition.hardware import find_hardware
 from tvm_ethosu.partition.options import EthosUOptions
 from tvm_ethosu.partition.relay.attrs import FunctionAttrs, write_attrs
 from tvm_ethosu.partition.relay.legalize import to_npu_graph
@@ -76,7 +77,8 @@ def _plan_scratch(
     budget, size = budget_bytes(options.sram_size, sites, io_place()), options.sram_size
     budget = None if budget is None else max(budget, 0)
     try:
-        scratch = max(schedule(graph, budget, options.objective).scratch_bytes, 1)
+        hardware = find_hardware(options)
+        scratch = max(schedule(graph, budget, hardware, options.objective).scratch_bytes, 1)
     except Infeasible as error:
         assert size is not None
         assert budget is not None

@@ -9,24 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.compiling import emit, plan
 from tests.conftest import MLPERF_TINY
 from tests.scheduler.builders import random_chain
 from tvm_ethosu.backend.check import Checker, load_for_host, random_inputs, run_once
-from tvm_ethosu.backend.emit import emit_program
 from tvm_ethosu.backend.host import Bytes, load_program, run_on
 from tvm_ethosu.backend.network import compile_for_firmware
 from tvm_ethosu.partition import EthosUOptions
 from tvm_ethosu.partition.tflite_file import load_tflite
 from tvm_ethosu.scheduler.allocate import Allocation
 from tvm_ethosu.scheduler.arch import ARCHS, Arch
-from tvm_ethosu.scheduler.compile import schedule
 from tvm_ethosu.scheduler.search import Objective
 
 SEED = 7
 
 
 def _run(allocation: Allocation, arch: Arch, inputs: list[Bytes]) -> list[bytes]:
-    return [o.tobytes() for o in run_on(load_program(emit_program(allocation, arch)), inputs)]
+    return [o.tobytes() for o in run_on(load_program(emit(allocation, arch)), inputs)]
 
 
 @given(st.integers(0, 100_000), st.integers(0, 3), st.sampled_from(ARCHS))
@@ -36,10 +35,10 @@ def test_any_budget_gives_the_bytes_of_whole_tensors(seed: int, share: int, arch
     rng = np.random.default_rng(seed)
     size_bytes = graph.tensors["x"].size_bytes
     inputs = [rng.integers(0, 256, size_bytes).astype(np.uint8)]
-    whole = schedule(graph, None)
-    least = schedule(graph, None, Objective.SIZE)
+    whole = plan(graph, arch)
+    least = plan(graph, arch, None, Objective.SIZE)
     budget = least.scratch_bytes + (whole.scratch_bytes - least.scratch_bytes) * share // 4
-    assert _run(schedule(graph, budget), arch, inputs) == _run(whole, arch, inputs)
+    assert _run(plan(graph, arch, budget), arch, inputs) == _run(whole, arch, inputs)
 
 
 @pytest.mark.parametrize("accelerator", ["ethos-u55-128", "ethos-u55-256", "ethos-u65-512"])

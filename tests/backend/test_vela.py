@@ -10,15 +10,12 @@ from ethosu import mlw_codec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.compiling import compile_graph
 from tests.scheduler.builders import chain, operand, pool
 from tvm_ethosu.backend import sim, vela
-from tvm_ethosu.backend.emit import emit_program
 from tvm_ethosu.scheduler.arch import ARCHS, Arch, find_arch
-from tvm_ethosu.scheduler.compile import schedule
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import Conv2D, DType, Kernel, NpuGraph, Padding, Rescale, Shape, Tensor
-from tvm_ethosu.scheduler.plan import Layout
-from tvm_ethosu.scheduler.ports import Block
 
 U55 = find_arch("ethos-u55-128")
 
@@ -32,27 +29,23 @@ def many_outputs(count: int) -> NpuGraph:
     return NpuGraph("many", ops, tensors, {}, ("x",), tuple(names))
 
 
-def _operation(graph: NpuGraph) -> vela.Operation:
-    views = {
-        name: vela.View(vela.Placement(1, 4096 * index, Layout.NHWC, tensor.shape.h), 0)
-        for index, (name, tensor) in enumerate(graph.tensors.items())
-    }
-    return vela.make_operation(graph.ops[0], views)
+def _convolution(channels: int) -> Conv2D:
+    op = chain([Shape(1, 4, 4, channels)] * 2).ops[0]
+    assert isinstance(op, Conv2D)
+    return op
 
 
 @pytest.mark.parametrize("value", [-256, 256, 1000])
 def test_weights_that_vela_would_encode_as_zero_are_refused(value: int) -> None:
-    operation = _operation(chain([Shape(1, 4, 4, 16)] * 2))
     weights = np.full((16, 1, 1, 16), value, np.int16)
     with pytest.raises(InternalError, match=r"leave -255\.\.255"):
-        vela.encode_weights(operation, U55, weights, Block(4, 4, 16))
+        vela.encode_weights(_convolution(16), U55, weights, 16)
 
 
 @pytest.mark.parametrize("arch", ARCHS, ids=lambda arch: arch.accelerator.value)
 def test_encoded_weights_hold_every_weight_once(arch: Arch) -> None:
-    operation = _operation(chain([Shape(1, 4, 4, 24)] * 2))
     weights = np.random.default_rng(1).integers(-255, 256, (24, 1, 1, 24)).astype(np.int16)
-    streams = vela.encode_weights(operation, arch, weights, Block(4, 4, 16))
+    streams = vela.encode_weights(_convolution(24), arch, weights, 16)
     assert len(streams) == arch.cores
     decoded = np.concatenate([mlw_codec.decode(bytearray(stream)) for stream in streams])
     kept = sorted(int(value) for value in decoded if value)
@@ -83,7 +76,7 @@ def test_two_cores_take_every_other_channel() -> None:
 
 
 def test_vela_stays_silent(capfd: pytest.CaptureFixture[str]) -> None:
-    emit_program(schedule(chain([Shape(1, 4, 4, 16)] * 3), None), U55)
+    compile_graph(chain([Shape(1, 4, 4, 16)] * 3), U55)
     out, err = capfd.readouterr()
     assert out == ""
     assert err == ""
@@ -117,19 +110,19 @@ def _tall(padding: Padding) -> NpuGraph:
 
 
 def test_padding_at_the_top_only_waits_for_the_operation_before() -> None:
-    (invocation,) = emit_program(schedule(_tall(Padding(3, 0, 3, 0)), None), U55).invocations
+    (invocation,) = compile_graph(_tall(Padding(3, 0, 3, 0)), U55).invocations
     assert _block_dependencies(invocation.words)[1] == 0
 
 
 def test_padding_at_the_right_only_waits_too() -> None:
     # SAME with stride 2 on even sizes pads below and at the right; Vela's rows end too early.
-    (invocation,) = emit_program(schedule(_tall(Padding(0, 0, 1, 1)), None), U55).invocations
+    (invocation,) = compile_graph(_tall(Padding(0, 0, 1, 1)), U55).invocations
     assert _block_dependencies(invocation.words)[1] == 0
 
 
 def test_equal_padding_keeps_the_overlap_that_vela_computes() -> None:
     graph = _tall(Padding(1, 1, 1, 1))
-    (invocation,) = emit_program(schedule(graph, None), U55).invocations
+    (invocation,) = compile_graph(graph, U55).invocations
     assert _block_dependencies(invocation.words)[1] > 0
 
 
@@ -137,7 +130,7 @@ def test_equal_padding_keeps_the_overlap_that_vela_computes() -> None:
 @settings(derandomize=True, deadline=None, max_examples=40)
 def test_waiting_changes_nothing_but_the_block_dependency(wait: list[bool]) -> None:
     graph = chain([Shape(1, 32, 16, 16)] * (len(wait) + 1))
-    (invocation,) = emit_program(schedule(graph, None), U55).invocations
+    (invocation,) = compile_graph(graph, U55).invocations
     patched = vela._wait_for_previous(invocation.words, wait)
     before, after = _block_dependencies(invocation.words), _block_dependencies(patched)
     assert after == [0 if waits else kept for waits, kept in zip(wait, before, strict=True)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.scheduler.builders import plan
 from tests.tflite_builder import NetBuilder, Value
 from tvm_ethosu.backend.network import FirmwareNetwork, compile_for_firmware
 from tvm_ethosu.partition import EthosUOptions, partition_for_ethosu
 from tvm_ethosu.partition.relay.frontend import to_relay
 from tvm_ethosu.partition.tflite_file import TfliteFile, parse_tflite
-from tvm_ethosu.scheduler.compile import schedule
 from tvm_ethosu.scheduler.errors import Infeasible
 
 PLANE = 4 * 4
@@ -65,9 +65,9 @@ def test_the_smallest_remainder_for_all_would_not_fit(network: FirmwareNetwork) 
     partitioned = partition_for_ethosu(mod, params, accelerator_config="ethos-u55-128")
     name, function = next(iter(npu_functions(partitioned).items()))
     graph = to_npu_graph(function, name, with_scratch=True)
-    assert schedule(graph, budgets[0]).scratch_bytes == INNER
+    assert plan(graph, budgets[0]).scratch_bytes == INNER
     with pytest.raises(Infeasible):
-        schedule(graph, smallest)
+        plan(graph, smallest)
 
 
 def test_the_old_sum_over_functions_would_leave_nothing(network: FirmwareNetwork) -> None:

@@ -7,11 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tvm_ethosu.scheduler.allocate import Allocation
+from tvm_ethosu.scheduler.arch import find_arch
+from tvm_ethosu.scheduler.compile import schedule
+from tvm_ethosu.scheduler.hardware import make_target
 from tvm_ethosu.scheduler.ir import (
     Add,
     Clamp,
     Constant,
     Conv2D,
+    DepthwiseConv2D,
     DType,
     Kernel,
     NpuGraph,
@@ -24,8 +29,28 @@ from tvm_ethosu.scheduler.ir import (
     Shape,
     Tensor,
 )
+from tvm_ethosu.scheduler.ports import Hardware
+from tvm_ethosu.scheduler.search import Objective
 
 CLAMP = Clamp(-128, 127)
+
+
+class RawSizes:
+    """Weights as they are, a byte each, and ten bytes per channel."""
+
+    def size_bytes(self, graph: NpuGraph, op: Conv2D | DepthwiseConv2D, depth: int) -> int:
+        weights = graph.constants[op.weights].data.size
+        return -(-weights // 16) * 16 + -(-10 * op.ofm.shape.c // 16) * 16
+
+
+HARDWARE = Hardware(make_target(find_arch("ethos-u55-128"), None), RawSizes())
+
+
+def plan(
+    graph: NpuGraph, budget_bytes: int | None, objective: Objective = Objective.PERFORMANCE
+) -> Allocation:
+    """Plan a graph for an U55 without encoding weights."""
+    return schedule(graph, budget_bytes, HARDWARE, objective)
 
 
 def operand(name: str, shape: Shape, zero_point: int = 0) -> Operand:

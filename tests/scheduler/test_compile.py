@@ -2,21 +2,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scheduler.builders import chain, residual
-from tvm_ethosu.scheduler.compile import schedule
+from tests.scheduler.builders import chain, plan, residual
 from tvm_ethosu.scheduler.errors import Infeasible
 from tvm_ethosu.scheduler.ir import Shape
 
 
 def test_a_budget_of_just_enough_is_enough() -> None:
     graph = residual(Shape(1, 4, 4, 16))
-    assert schedule(graph, 512).scratch_bytes == 512
-    assert schedule(graph, None).scratch_bytes == 512
+    assert plan(graph, 512).scratch_bytes == 512
+    assert plan(graph, None).scratch_bytes == 512
 
 
 def test_a_budget_too_small_says_what_is_needed_and_where() -> None:
     with pytest.raises(Infeasible) as caught:
-        schedule(residual(Shape(1, 4, 4, 16)), 100)
+        plan(residual(Shape(1, 4, 4, 16)), 100)
     error = caught.value
     # Three rows of the first tensor, whose third is read last, and a row of the second.
     assert (error.required_bytes, error.available_bytes, error.excess_bytes) == (256, 100, 156)
@@ -27,14 +26,14 @@ def test_a_budget_too_small_says_what_is_needed_and_where() -> None:
 
 def test_a_negative_budget_is_told_as_nothing_left() -> None:
     with pytest.raises(Infeasible, match="0 bytes are left"):
-        schedule(residual(Shape(1, 4, 4, 16)), -100)
+        plan(residual(Shape(1, 4, 4, 16)), -100)
 
 
 def test_a_function_without_inner_tensors_fits_a_budget_of_zero() -> None:
-    assert schedule(chain([Shape(1, 4, 4, 16)] * 2), 0).scratch_bytes == 0
+    assert plan(chain([Shape(1, 4, 4, 16)] * 2), 0).scratch_bytes == 0
 
 
 def test_the_same_graph_gives_the_same_addresses() -> None:
     graphs = [chain([Shape(1, 5, 7, c) for c in (3, 16, 17, 32, 8)]) for _ in range(3)]
-    addresses = [dict(schedule(graph, None).addresses) for graph in graphs]
+    addresses = [dict(plan(graph, None).addresses) for graph in graphs]
     assert addresses[0] == addresses[1] == addresses[2]

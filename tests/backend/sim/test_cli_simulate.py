@@ -15,10 +15,10 @@ from tests.backend.sim.assembler import assemble
 from tests.backend.sim.test_memory import absolute
 from tests.backend.sim.test_networks import build_small
 from tests.backend.test_vela import many_outputs
+from tests.compiling import compile_graph
 from tests.scheduler.builders import chain, residual
 from tvm_ethosu.backend.cli import main
 from tvm_ethosu.backend.cli_simulate import disassemble, read_listings, simulate
-from tvm_ethosu.backend.emit import emit_program
 from tvm_ethosu.backend.host import as_bytes, load_program, run_on
 from tvm_ethosu.backend.program import Program, to_bytes
 from tvm_ethosu.backend.sim import SYSTEM_CONFIGS, Accelerator, MemoryMode, decode, estimate
@@ -32,7 +32,6 @@ from tvm_ethosu.backend.vela_files import (
 )
 from tvm_ethosu.backend.vela_raw import FIELDS, read_raw
 from tvm_ethosu.scheduler.arch import find_arch
-from tvm_ethosu.scheduler.compile import schedule
 from tvm_ethosu.scheduler.errors import UserError
 from tvm_ethosu.scheduler.ir import NpuGraph, Shape
 
@@ -251,7 +250,7 @@ def test_a_bad_stream_is_the_users_error(tmp_path: Path) -> None:
 
 
 def own_program(graph: NpuGraph, accelerator: str = "ethos-u55-128") -> Program:
-    return emit_program(schedule(graph, None), find_arch(accelerator))
+    return compile_graph(graph, find_arch(accelerator))
 
 
 @pytest.fixture(scope="module")
