@@ -11,11 +11,11 @@ from rich.console import Console
 from tvm_ethosu.backend import sim
 from tvm_ethosu.backend.bench.cache import Cache
 from tvm_ethosu.backend.bench.page import markdown
-from tvm_ethosu.backend.bench.plots import picture
+from tvm_ethosu.backend.bench.plots import picture, require_matplotlib
 from tvm_ethosu.backend.bench.runner import Plan, measure
 from tvm_ethosu.backend.demo_network import cache_folder, extract, list_networks
 from tvm_ethosu.backend.outputs import write_text
-from tvm_ethosu.scheduler.errors import UserError
+from tvm_ethosu.scheduler.errors import EthosUError, UserError
 
 ACCELERATORS = ("ethos-u55-128", "ethos-u55-256", "ethos-u65-512")
 
@@ -64,6 +64,8 @@ def command(
     no_cache: bool,
 ) -> None:
     """Measure networks with both compilers; MODELS are further .tflite files."""
+    if output is not None:
+        require_matplotlib()
     plan = Plan(choose_models(models, networks), tuple(dict.fromkeys(accelerators)))
     cache = Cache(cache_folder().parent / "bench", reads=not no_cache)
     results = measure(plan, cache, workers, Console(stderr=True))
@@ -82,9 +84,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
     try:
         command.main(args=arguments, prog_name="bench", standalone_mode=False)
-    except UserError as error:
+    except EthosUError as error:
         print(f"bench: {error}", file=sys.stderr)
-        return 2
+        return 2 if isinstance(error, UserError) else 1
     except click.ClickException as error:
         error.show()
         return 2

@@ -69,10 +69,14 @@ class Duel:
 
     @property
     def ratio(self) -> float | None:
-        """Return our cycles over the opponent's; None where one is missing or wrong."""
+        """Return our cycles over the opponent's; None where one is missing, wrong or 0.
+
+        No cycles at all means that the whole network is on the CPU.
+        """
         if self.ours is None or self.vela is None or not self.ours.is_right:
             return None
-        return _cycles(self.ours) / _cycles(self.vela) if _cycles(self.vela) else None
+        mine, theirs = _cycles(self.ours), _cycles(self.vela)
+        return mine / theirs if mine and theirs else None
 
 
 def duel(result: CaseResult, setting: str) -> Duel | None:
@@ -128,7 +132,7 @@ def is_whole_on_npu(result: CaseResult) -> bool:
 def refusals(results: Iterable[CaseResult]) -> Mapping[str, str]:
     """Return network -> reason where ours compiled nothing at any budget."""
     return {
-        r.case.network: r.ours[0].refusal
+        r.case.network: r.ours[0].refusal or r.ours[0].complaint
         for r in results
         if r.ours and not any(point.is_measured for point in r.ours)
     }

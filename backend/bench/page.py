@@ -161,8 +161,8 @@ def _worst_rise(results: Iterable[CaseResult]) -> str:
 
 
 def _wrong(results: Iterable[CaseResult]) -> str:
-    points = [p for result in results for p in result.ours if p.is_measured]
-    wrong = sum(not point.is_right for point in points)
+    points = [p for result in results for p in result.ours if p.is_measured or p.is_wrong]
+    wrong = sum(point.is_wrong for point in points)
     return _judged(f"{wrong} of {len(points)}", wrong == 0) if points else "no result"
 
 
@@ -232,7 +232,8 @@ def _our_row(result: CaseResult, point: Point) -> list[str]:
     rival = best(result.vela) if limit is None else opponent(result.vela, limit)
     row = [result.case.network, point.setting, _number(point.limit_bytes)]
     if not point.is_measured:
-        return [*row, "-", "-", "-", _cycles(rival), "-", f"refused: {_short(point.refusal)}"]
+        why = _short(f"refused: {point.refusal}") if point.refusal else _verdict(point)
+        return [*row, "-", "-", "-", _cycles(rival), "-", why]
     ratio = Duel(0, point, rival).ratio
     live = _number(point.npu_live_bytes)
     return [
@@ -268,7 +269,7 @@ def _notes(results: Sequence[CaseResult]) -> str:
     lines = [f"- {name} is not compiled: {_short(why)}" for name, why in refusals(results).items()]
     for result in results:
         for point in (*result.ours, *result.vela):
-            if point.is_measured and not point.is_right:
+            if point.is_wrong:
                 what = point.complaint or (
                     f"{point.differing} of {point.compared} values are not TFLite Micro's"
                 )
@@ -299,8 +300,8 @@ def _compile_times(results: Results) -> str:
     if not rows:
         return ""
     return (
-        "\n## Compile time\n\nSeconds of `tvm-ethosu compile`, with the start of Python and the import "
-        "of TVM, at the middle one of the limits above that can be kept. Nothing else of the "
+        "\n## Compile time\n\nSeconds of `tvm-ethosu compile`, start of Python and import of TVM "
+        "included, at the middle one of the limits above that can be kept. Nothing else of the "
         f"benchmark ran beside it. The target is {_SMALL_SECONDS:.0f} s for a file below 1 MB, "
         f"else {_LARGE_SECONDS:.0f} s.\n\n"
         + table(["network", "accelerator", "target", "seconds"], rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import math
 from collections.abc import Iterable, Sequence
@@ -38,20 +39,24 @@ def front(points: Iterable[Point]) -> tuple[tuple[int, float], ...]:
     return tuple(kept)
 
 
-def picture(results: Sequence[CaseResult]) -> str:
-    """Return an SVG file with the curves of both compilers for each network.
+def require_matplotlib() -> None:
+    """Check that pictures can be drawn.
 
     Raises:
         UserError: matplotlib is not installed.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.backends.backend_svg import FigureCanvasSVG
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
+    if importlib.util.find_spec("matplotlib") is None:
         raise UserError(
-            f"plots: the package '{error.name}' is not installed; pip install 'tvm-ethosu[bench]'"
-        ) from None
+            "plots: the package 'matplotlib' is not installed; pip install 'tvm-ethosu[bench]'"
+        )
+
+
+def picture(results: Sequence[CaseResult]) -> str:
+    """Return an SVG file with the curves of both compilers for each network."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
     rows = math.ceil(len(results) / _COLUMNS)
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(3.0 * _COLUMNS, 2.2 * rows), layout="constrained")

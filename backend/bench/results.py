@@ -48,7 +48,8 @@ class Point:
         compared: elements compared with TFLite Micro.
         differing: how many of them differ.
         refusal: why there are no figures; empty if there are.
-        complaint: what the simulator refused to run, a race for one; empty if nothing.
+        complaint: what the simulator refused to run, a race for one, or how a compiler of ours
+            broke down; empty if nothing.
     """
 
     compiler: str
@@ -71,7 +72,12 @@ class Point:
     @property
     def is_right(self) -> bool:
         """Return whether it ran without a report, and gave the reference's values."""
-        return self.is_measured and not self.complaint and not self.differing
+        return self.is_measured and not self.is_wrong
+
+    @property
+    def is_wrong(self) -> bool:
+        """Return whether something is at fault; a refusal is not."""
+        return bool(self.complaint or self.differing)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,13 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    as_completed,
+)
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,9 +116,7 @@ def _prepare_worker() -> None:
 class _Bench:
     """Runs jobs and remembers how far the whole benchmark is."""
 
-    def __init__(
-        self, pool: ProcessPoolExecutor, cache: Cache, progress: Progress, total: int
-    ) -> None:
+    def __init__(self, pool: Executor, cache: Cache, progress: Progress, total: int) -> None:
         self._pool = pool
         self._cache = cache
         self._progress = progress
@@ -150,10 +154,24 @@ class _Bench:
                 waiting[self._pool.submit(run_job, job)] = job, key
         for future in as_completed(waiting):
             job, key = waiting[future]
-            result = future.result()
-            self._cache.put(key, to_json(result))
+            result = self._result(job, key, future)
             self.skip(1)
             yield job, result
+
+    def _result(self, job: Job, key: str, future: Future[Result]) -> Result:
+        """Return a job's result and keep it; what broke down becomes a point that is not kept."""
+        try:
+            result = future.result()
+        except BrokenExecutor:
+            raise  # a process died, and with it all that waits
+        except Exception as error:
+            if not isinstance(job, OurJob):
+                raise
+            lines = [line for line in str(error).splitlines() if line.strip()] or [""]
+            complaint = f"{type(error).__name__}: {lines[-1].strip()}"
+            return Point("ours", job.setting, job.limit_bytes, complaint=complaint)
+        self._cache.put(key, to_json(result))
+        return result
 
 
 def _measure_vela(bench: _Bench, cases: Sequence[Case]) -> dict[Case, tuple[Point, ...]]:

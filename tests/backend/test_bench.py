@@ -136,6 +136,12 @@ def test_what_is_not_right_has_no_ratio(flaw: dict[str, Any]) -> None:
     assert least_ratio(result) is None
 
 
+def test_a_network_on_the_cpu_alone_has_no_ratio() -> None:
+    found = duel(CaseResult(CASE, VELA, (ours(AT_FASTEST, 4000, 10, 0.0),)), AT_FASTEST)
+    assert found is not None
+    assert found.ratio is None
+
+
 @pytest.mark.parametrize(
     ("cycles", "rise"), [((90, 80, 70), 0.0), ((90, 99, 70), 0.1), ((80, 70, 84), 0.2)]
 )
@@ -290,7 +296,10 @@ class _AtOnce(Executor):
     def submit(self, _function: Any, /, job: Any, *_: Any, **__: Any) -> Future[Any]:
         future: Future[Any] = Future()
         self.done.append(job)
-        future.set_result(self.do(job))
+        try:
+            future.set_result(self.do(job))
+        except ValueError as error:
+            future.set_exception(error)
         return future
 
 
@@ -342,6 +351,21 @@ def test_ours_is_measured_at_all_budgets(case: Case, tmp_path: Path) -> None:
     runner._measure_ours(bench, [case], {case: VELA})
     asked = [(job.setting, job.limit_bytes) for job in executor.done if isinstance(job, OurJob)]
     assert asked == [(UNLIMITED, None), (OWN_LEAST, None), *budgets(VELA).items()]
+
+
+def test_a_breakdown_is_shown_and_not_kept(case: Case, tmp_path: Path) -> None:
+    def broken(job: Job) -> Point:
+        raise ValueError("some\nlast line\n")
+
+    for _ in range(2):
+        bench, executor = _bench(broken, tmp_path)
+        (point,) = runner._measure_ours(bench, [case], {case: VELA})[case]
+        assert point.is_wrong
+        assert point.complaint == "ValueError: last line"
+        assert len(executor.done) == 1
+    page = markdown(Results((CaseResult(case, VELA, (point,)),), ()))
+    assert "1 of 1, MISSED" in _row(page, "our results that are not right")
+    assert "- net, ours, no limit: ValueError: last line" in page
 
 
 # --- the command --------------------------------------------------------------------------------
