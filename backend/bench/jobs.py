@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from typing import Any, TypeAlias
 from tvm_ethosu.backend.bench.cache import digest, digest_of_files
 from tvm_ethosu.backend.bench.measure_ours import measure_ours
 from tvm_ethosu.backend.bench.measure_vela import measure_vela
-from tvm_ethosu.backend.bench.results import Case, Point
+from tvm_ethosu.backend.bench.results import TIME_LIMIT_SECONDS, Case, Point
 from tvm_ethosu.backend.vela_files import Core
 from tvm_ethosu.scheduler.errors import InternalError
 
@@ -129,9 +130,14 @@ def _time_compile(job: TimeJob) -> float:
 
 
 def _seconds(arguments: Sequence[str]) -> float:
-    """Return how long Python takes to run these arguments."""
+    """Return how long Python takes to run these arguments; infinite beyond the time limit."""
+    command = [sys.executable, *arguments]
+    limit = TIME_LIMIT_SECONDS
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return math.inf
     seconds = time.perf_counter() - start
     if done.returncode:
         raise InternalError(f"{' '.join(arguments)}: failed: {done.stderr.strip()[-400:]}")

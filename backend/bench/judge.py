@@ -143,7 +143,8 @@ def growth(chains: Sequence[Chain]) -> float | None:
 
     The seconds of the shortest chain are subtracted: starting Python and TVM does not grow.
     """
-    ordered = sorted(chains, key=lambda chain: chain.operators)
+    finite = (chain for chain in chains if math.isfinite(chain.seconds))
+    ordered = sorted(finite, key=lambda chain: chain.operators)
     if len(ordered) < 3:
         return None
     base, before, last = ordered[0].seconds, ordered[-2], ordered[-1]

@@ -9,6 +9,7 @@ from tvm_ethosu.backend import sim
 from tvm_ethosu.backend.vela_files import MemoryMode, VelaOptions
 
 UNLIMITED = "no limit"
+TIME_LIMIT_SECONDS = 300
 OWN_LEAST = "own least"
 AT_FASTEST = "Vela's fastest"
 AT_LEAST = "Vela's least"
@@ -92,7 +93,7 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class Chain:
-    """Seconds of a whole process that compiles a chain of so many operators."""
+    """Seconds of a whole process that compiles a chain; infinite beyond TIME_LIMIT_SECONDS."""
 
     operators: int
     optimise: str

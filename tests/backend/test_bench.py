@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -167,6 +168,7 @@ def test_growth_is_the_power_without_the_start(power: int, base: float) -> None:
     chains = [Chain(n, "size", base + ((n - 10) / 10) ** power) for n in (10, 20, 40, 80, 160)]
     assert growth(chains) == pytest.approx(power)
     assert growth(chains[:2]) is None
+    assert growth([*chains, Chain(320, "size", math.inf)]) == pytest.approx(power)
 
 
 # --- the page and the pictures ------------------------------------------------------------------
@@ -229,6 +231,11 @@ def test_a_mean_over_some_networks_meets_no_target(results: Callable[..., Result
     assert "- net is not compiled: no such operator" in page
 
 
+def test_what_takes_too_long_is_shown_as_such(results: Callable[..., Results]) -> None:
+    page = markdown(results(seconds=math.inf))
+    assert "| net | ethos-u55-128 | 6 | over 300, MISSED |" in page
+
+
 def test_a_bar_in_a_cell_does_not_end_it() -> None:
     assert table(["a"], [["x|y\nz"]]).splitlines()[-1] == "| x\\|y z |"
 
@@ -265,7 +272,7 @@ def test_the_cache_gives_back_what_was_put_and_survives_damage(tmp_path: Path) -
     assert cache.get("k") is None
 
 
-@pytest.mark.parametrize("result", [OURS[0], VELA[3], 2.5])
+@pytest.mark.parametrize("result", [OURS[0], VELA[3], 2.5, math.inf])
 def test_results_survive_json(result: Point | float) -> None:
     assert from_json(json.loads(json.dumps(to_json(result)))) == result
 
