@@ -9,9 +9,12 @@ SHELL := /bin/bash
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.complete
+PLOTS := $(VENV)/.plots
 LINKS := build/src/tvm_ethosu
 PYTHON ?=
 WORKERS ?= 2
+# Further networks, or options of the benchmark: make bench BENCH="model.tflite"
+BENCH ?=
 
 # An environment that was moved, or whose Python is gone, is as good as none.
 USABLE := import pathlib, sys, tvm_ethosu as t; \
@@ -36,8 +39,8 @@ test: $(STAMP) gcc  ## run the tests that take seconds
 test-all: $(STAMP) gcc  ## run all tests
 	@$(PY) -m pytest -n $(WORKERS)
 
-bench: $(STAMP)  ## measure SRAM against Vela and write docs/benchmarks.md
-	@$(PY) -m tvm_ethosu.backend.bench -o docs/benchmarks.md
+bench: $(PLOTS)  ## measure SRAM and cycles against Vela, write docs/benchmarks.md and its plots
+	@$(PY) -m tvm_ethosu.backend.bench -o docs/benchmarks.md --workers $(WORKERS) $(BENCH)
 
 docs: $(STAMP)  ## write docs/operators.md from the table of operators
 	@$(PY) -m tvm_ethosu.partition.operator_docs > docs/operators.md
@@ -84,6 +87,11 @@ $(STAMP): pyproject.toml
 	  echo "Is the package index reachable? The next make begins anew." >&2
 	  exit 1
 	fi
+	touch $@
+
+# The benchmark alone draws pictures.
+$(PLOTS): $(STAMP)
+	@$(PY) -m pip install -q --disable-pip-version-check -e '.[bench]'
 	touch $@
 
 pip_progress = \

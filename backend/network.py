@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -101,7 +101,17 @@ def compile_for_firmware(file: TfliteFile, options: EthosUOptions) -> FirmwareNe
         Infeasible: it does not fit ``options.sram_size``.
     """
     start = time.perf_counter()
-    module = partition_file(file, options)
+    network = build_for_firmware(partition_file(file, options), options)
+    return replace(network, compile_seconds=time.perf_counter() - start)
+
+
+def build_for_firmware(module: tvm.IRModule, options: EthosUOptions) -> FirmwareNetwork:
+    """Build a module that was partitioned with these options to C.
+
+    Raises:
+        Infeasible: the arena that TVM plans is larger than ``options.sram_size``.
+    """
+    start = time.perf_counter()
     config = {"tir.usmp.algorithm": POOL_ALGORITHM}
     context = tvm.transform.PassContext(opt_level=3, config=config)
     with quiet_tuning_logs(), collect_builds() as builds, context, _naming_cpu_operators(module):

@@ -1,0 +1,1 @@
+"""``make bench``: SRAM and cycles, ours against Vela's, measured in one run."""
