@@ -84,6 +84,7 @@ class _Emitter:
         self.placements = self._scratch_placements() | self._constant_placements()
         self.blocks: dict[NpuOp, Block] = {}
         self.depths: dict[str, int] = {}
+        self.tables: dict[str, vela.Range] = {}
         self.ranges: dict[tuple[str, int], tuple[list[vela.Range], list[vela.Range]]] = {}
 
     def _scratch_placements(self) -> dict[str, vela.Placement]:
@@ -151,7 +152,15 @@ class _Emitter:
         vela.set_block(operation, block)
         if isinstance(whole, Conv2D | DepthwiseConv2D):
             vela.set_constants(operation, *self._constant_ranges(operation, whole, block))
+        if whole.table:
+            operation = vela.with_table(operation, self._table(whole.table))
         return operation
+
+    def _table(self, name: str) -> vela.Range:
+        """Return where a table lies among the constants."""
+        if name not in self.tables:
+            self.tables[name] = self.constants.add(self.graph.constants[name].data.tobytes())
+        return self.tables[name]
 
     def invocation(self, steps: Sequence[Step]) -> Invocation:
         io = _io_tensors(self.graph, steps)

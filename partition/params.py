@@ -92,5 +92,15 @@ class RequantizeParams(OpParams):
 
 
 @dataclass(frozen=True)
+class SoftmaxParams(OpParams):
+    """Softmax over one axis of ``beta`` times the input."""
+
+    ifm_quant: Quant
+    ofm_quant: Quant
+    axis: int
+    beta: float
+
+
+@dataclass(frozen=True)
 class ReshapeParams(OpParams):
     """The same elements under other dimensions."""

@@ -21,8 +21,9 @@ from tvm_ethosu.partition.lower import (
     lower_requantize,
 )
 from tvm_ethosu.partition.params import ConvParams, OpParams
-from tvm_ethosu.partition.relay import parse, patterns
+from tvm_ethosu.partition.relay import islands, parse, patterns
 from tvm_ethosu.partition.report import Rejection
+from tvm_ethosu.partition.softmax import SOFTMAX_CONSTRAINTS, lower_softmax
 
 Lower = Callable[[OpParams, str, Sequence[str], str], Lowered]
 
@@ -170,6 +171,16 @@ RULES: tuple[Rule, ...] = (
         ),
         lower_requantize,
         "1x1 average pooling with a scale",
+    ),
+    Rule(
+        "ethos-u.softmax",
+        "SOFTMAX",
+        ("nn.softmax", "qnn.dequantize", "qnn.quantize"),
+        islands.softmax,
+        islands.parse_softmax,
+        SOFTMAX_CONSTRAINTS,
+        lower_softmax,
+        "29 operations in 32 bits: maximum, table of exp, sum, Newton-Raphson, product",
     ),
     *(
         Rule(

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm_ethosu.scheduler.ir import Add, Conv2D, DepthwiseConv2D, NpuOp, Pool, Requantize
+from tvm_ethosu.scheduler.ir import (
+    Add,
+    Conv2D,
+    DepthwiseConv2D,
+    ElementWise,
+    NpuOp,
+    Pool,
+    Requantize,
+    SumChannels,
+)
 from tvm_ethosu.scheduler.ports import Block
 
 # Reading a byte of weights from flash costs about as much as this many bytes from SRAM: the
@@ -45,8 +54,10 @@ def traffic_bytes(op: NpuOp, block: Block) -> int:
             return plane * ofm.c + _FLASH_BYTE_COST * weights * rows * columns
         case Pool() | Requantize():
             return plane * ofm.c
-        case Add():
-            return 2 * plane * ofm.c
+        case Add() | ElementWise():
+            return len(op.inputs) * plane * ofm.c
+        case SumChannels():
+            return plane * op.ifm.shape.c
 
 
 def wasted_elements(op: NpuOp, block: Block) -> int:

@@ -194,6 +194,11 @@ class NetBuilder:
         fields = {0: ("Float32", beta)}
         return self._add("SOFTMAX", (x.index,), result, "SoftmaxOptions", fields)
 
+    def log_softmax(self, x: Value, name: str | None = "") -> Value:
+        """Add an operator that the NPU does not take: an example of work for the CPU."""
+        result = self._result(x.shape, 16 / 256, 255 if self.dtype == "uint8" else 127, name)
+        return self._add("LOG_SOFTMAX", (x.index,), result, "LogSoftmaxOptions", {})
+
     # --- parts of operators ----------------------------------------------------------------------
 
     def _pool(
