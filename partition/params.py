@@ -102,5 +102,15 @@ class SoftmaxParams(OpParams):
 
 
 @dataclass(frozen=True)
+class CurveParams(OpParams):
+    """A function of one value, such as tanh; ``alpha`` is the slope of leaky ReLU's lower half."""
+
+    function: str
+    ifm_quant: Quant
+    ofm_quant: Quant
+    alpha: float = 0.0
+
+
+@dataclass(frozen=True)
 class ReshapeParams(OpParams):
     """The same elements under other dimensions."""

@@ -13,6 +13,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import DFPattern
 
 from tvm_ethosu.partition import constraints as c
+from tvm_ethosu.partition.curves import CURVE_CONSTRAINTS, lower_curve
 from tvm_ethosu.partition.lower import (
     Lowered,
     lower_add,
@@ -181,6 +182,34 @@ RULES: tuple[Rule, ...] = (
         SOFTMAX_CONSTRAINTS,
         lower_softmax,
         "29 operations in 32 bits: maximum, table of exp, sum, Newton-Raphson, product",
+    ),
+    *(
+        Rule(
+            f"ethos-u.{name}",
+            name.upper(),
+            (call, "qnn.dequantize", "qnn.quantize"),
+            islands.curve(call),
+            islands.parse_curve(name),
+            CURVE_CONSTRAINTS,
+            lower_curve,
+            "table of all 256 results",
+        )
+        for name, call in (
+            ("logistic", "sigmoid"),
+            ("tanh", "tanh"),
+            ("leaky_relu", "nn.leaky_relu"),
+            ("abs", "abs"),
+        )
+    ),
+    Rule(
+        "ethos-u.hard_swish",
+        "HARD_SWISH",
+        ("divide", "multiply", "add", "qnn.dequantize", "qnn.quantize"),
+        islands.hard_swish,
+        islands.parse_hard_swish,
+        CURVE_CONSTRAINTS,
+        lower_curve,
+        "table of all 256 results",
     ),
     *(
         Rule(

@@ -5,13 +5,14 @@ The NPU takes such an island as a whole, in integers; what is in it says which o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from tvm import relay
 from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 
-from tvm_ethosu.partition.params import SoftmaxParams
+from tvm_ethosu.partition.params import CurveParams, SoftmaxParams
 from tvm_ethosu.partition.relay.parse import call_name, span_name, tensor_type
 from tvm_ethosu.scheduler.ir import Quant
 
@@ -55,4 +56,57 @@ def parse_softmax(body: relay.Call) -> SoftmaxParams:
         ofm_quant=_quant(body),
         axis=int(main.attrs.axis) % rank,
         beta=float(_number(scaled.args[1])) if has_beta else 1.0,
+    )
+
+
+# --- functions of one value -----------------------------------------------------------------------
+
+
+def curve(call: str) -> Callable[[], DFPattern]:
+    """Return the pattern ``dequantize call quantize``."""
+    return lambda: _quantized(is_op(call)(_dequantized()))
+
+
+def hard_swish() -> DFPattern:
+    """Return ``x * clip(x + constant) / constant`` of a dequantized x, quantized."""
+    x = _dequantized()
+    gate = is_op("clip")(is_op("add")(x, is_constant()))
+    return _quantized(is_op("divide")(is_op("multiply")(x, gate), is_constant()))
+
+
+def parse_curve(function: str) -> Callable[[relay.Call], CurveParams]:
+    """Return the parser of what ``curve`` matches."""
+
+    def parse(body: relay.Call) -> CurveParams:
+        main = body.args[0]
+        alpha = float(main.attrs.alpha) if function == "leaky_relu" else 0.0
+        return _curve(body, main.args[0], function, alpha)
+
+    return parse
+
+
+def parse_hard_swish(body: relay.Call) -> CurveParams:
+    """Parse what ``hard_swish`` matches; with other constants it is another function."""
+    divide = body.args[0]
+    multiply = divide.args[0]
+    clip = multiply.args[1]
+    add = clip.args[0]
+    limits = (float(clip.attrs.a_min), float(clip.attrs.a_max))
+    constants = (float(_number(add.args[1])), *limits, float(_number(divide.args[1])))
+    is_known = constants == (3.0, 0.0, 6.0, 6.0)
+    function = "hard_swish" if is_known else "x * clip(x + {}, {}, {}) / {}".format(*constants)
+    return _curve(body, multiply.args[0], function)
+
+
+def _curve(
+    body: relay.Call, dequantize: relay.Call, function: str, alpha: float = 0.0
+) -> CurveParams:
+    return CurveParams(
+        span_name(body),
+        tensor_type(dequantize.args[0]),
+        tensor_type(body),
+        function,
+        _quant(dequantize),
+        _quant(body),
+        alpha,
     )
