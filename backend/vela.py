@@ -190,7 +190,8 @@ def _scale_unit(op: NpuOp) -> float | None:
     Only the ratios of scales matter, and Vela turns limits into reals of float32, which very large
     scales would overflow.
     """
-    if not isinstance(op, Add | Requantize):
+    by_scales = isinstance(op, ElementWise) and op.rescale is None
+    if not (by_scales or isinstance(op, Add | Requantize)):
         return None
     return math.ldexp(1.0, math.frexp(op.ofm.quant.scale)[1])
 
@@ -255,7 +256,8 @@ def _bare_pointwise(op: Add | ElementWise | Requantize | SumChannels) -> Any:
             operation = api.NpuElementWiseOperation(_ELEMENT_KINDS[op.kind])
             operation.reversed_operands = op.swapped
             operation.rounding_mode = _ROUNDINGS[op.rounding]
-            operation.rescale = (op.rescale.multiplier, op.rescale.shift)
+            if op.rescale is not None:
+                operation.rescale = (op.rescale.multiplier, op.rescale.shift)
             return operation
         case Requantize():
             operation = api.NpuPoolingOperation(api.NpuPoolingOp.AVERAGE)

@@ -25,6 +25,7 @@ from tvm_ethosu.scheduler.ir import (
     Conv2D,
     DepthwiseConv2D,
     DType,
+    ElementKind,
     Kernel,
     NpuOp,
     Operand,
@@ -160,7 +161,14 @@ def exact_add_quants(params: AddParams) -> tuple[Quant, Quant] | None:
 
     inputs = [values(quant, dtype.minimum, dtype.maximum) for quant in quants]
     ofm = values(params.ofm_quant, params.clamp.minimum, params.clamp.maximum)
-    scale = exact_smaller_scale(inputs[small], inputs[large], ofm)
+    sign = 1
+    if params.kind is ElementKind.SUB:
+        # Values are rounded before they are subtracted; those of the larger scale are exact.
+        subtracted = inputs[1]
+        inputs[1] = Values(subtracted.scale, -subtracted.high, -subtracted.low)
+        if small == 1:
+            inputs[1], sign = subtracted, -1
+    scale = exact_smaller_scale(inputs[small], inputs[large], ofm, sign)
     if scale is None:
         return None
     moved = Quant(scale, quants[small].zero_point)

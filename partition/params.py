@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tvm_ethosu.scheduler.ir import Clamp, Kernel, Padding, PoolKind, Quant
+from tvm_ethosu.scheduler.ir import Clamp, ElementKind, Kernel, Padding, PoolKind, Quant
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class PoolParams(OpParams):
 
 @dataclass(frozen=True)
 class AddParams(OpParams):
-    """Quantised addition with broadcasting."""
+    """Quantised arithmetic of two operands with broadcasting; ``kind`` is what is calculated."""
 
     per_channel: bool
 
@@ -79,6 +79,7 @@ class AddParams(OpParams):
     ifm2_quant: Quant
     ofm_quant: Quant
     clamp: Clamp
+    kind: ElementKind = ElementKind.ADD
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,9 @@ def op_text(graph: NpuGraph, op: NpuOp) -> str:
         case ElementWise():
             operands = [str(operand) for operand in op.inputs]
             detail = f"{op.kind.value}({', '.join(operands[::-1] if op.swapped else operands)}) "
-            detail += f"rescale={op.rescale.multiplier}>>{op.rescale.shift} {op.rounding.value}"
+            factor = op.rescale
+            scaling = "by scales" if factor is None else f"{factor.multiplier}>>{factor.shift}"
+            detail += f"rescale={scaling} {op.rounding.value}"
         case SumChannels():
             detail = f"sum_channels({op.ifm})"
     table = f" table={_constant_text(graph, op.table)}" if op.table else ""

@@ -298,13 +298,15 @@ class ElementWise(OpBase):
     """Integer arithmetic on elements less their zero points; ``ifm2`` may have extents of 1.
 
     ``rescale`` is the factor of the result of ADD, SUB and MUL; where operands have 32 bits the
-    NPU takes its shift only. ``swapped`` computes b OP a. Results of 8 bits get the OFM's zero
-    point and limits, those of 32 bits neither; a product beyond 32 bits saturates.
+    NPU takes its shift only. None is for 8-bit ADD and SUB: the operands are brought to one scale
+    by their quantisation, and the result to the OFM's. ``swapped`` computes b OP a. Results of 8
+    bits get the OFM's zero point and limits, those of 32 bits neither; a product beyond 32 bits
+    saturates.
     """
 
     kind: ElementKind
     ifm2: Operand | None = None
-    rescale: Rescale = Rescale(1, 0)
+    rescale: Rescale | None = Rescale(1, 0)
     rounding: Rounding = Rounding.TWICE
     swapped: bool = False
 

@@ -33,6 +33,7 @@ from tvm_ethosu.scheduler.ir import (
     NpuOp,
     Operand,
     Pool,
+    Rescale,
     Shape,
     SumChannels,
 )
@@ -102,10 +103,19 @@ def _verify_elements(graph: NpuGraph, op: ElementWise) -> None:
         pairs = ((second.h, first.h), (second.w, first.w), (second.c, first.c))
         fits = all(extent in (1, whole) for extent, whole in pairs)
         _require(fits, graph, op.name, f"{op.ifm2} can't be broadcast to {op.ifm}")
-    fits = 0 <= op.rescale.shift <= MAX_RESCALE_SHIFT and 0 <= op.rescale.multiplier < 1 << 32
-    _require(fits, graph, op.name, f"{op.rescale} does not fit its register")
-    unscaled = op.rescale.multiplier == 1 and op.rescale.shift == 0
-    _require(unscaled or op.kind not in _UNSCALED, graph, op.name, f"{op.kind.value} has a factor")
+    _verify_factor(graph, op)
+
+
+def _verify_factor(graph: NpuGraph, op: ElementWise) -> None:
+    rescale, kind = op.rescale, op.kind
+    if rescale is None:
+        by_scales = kind in (ElementKind.ADD, ElementKind.SUB) and op.ifm.dtype.size_bytes == 1
+        _require(by_scales, graph, op.name, f"{kind.value} of {op.ifm} needs a factor")
+        return
+    fits = 0 <= rescale.shift <= MAX_RESCALE_SHIFT and 0 <= rescale.multiplier < 1 << 32
+    _require(fits, graph, op.name, f"{rescale} does not fit its register")
+    unscaled = rescale == Rescale(1, 0)
+    _require(unscaled or kind not in _UNSCALED, graph, op.name, f"{kind.value} has a factor")
 
 
 def _verify_sum(graph: NpuGraph, op: SumChannels) -> None:

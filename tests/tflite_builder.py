@@ -194,6 +194,25 @@ class NetBuilder:
         fields = {0: ("Float32", beta)}
         return self._add("SOFTMAX", (x.index,), result, "SoftmaxOptions", fields)
 
+    def arithmetic(
+        self,
+        code: str,
+        a: Value,
+        b: Value,
+        *,
+        scale: float,
+        zero_point: int,
+        activation: str = "NONE",
+        name: str | None = "",
+    ) -> Value:
+        """Add SUB, MUL, MINIMUM or MAXIMUM of two operands."""
+        shape = np.broadcast_shapes(a.shape, b.shape)
+        result = self._result(shape, scale, zero_point, name)
+        if code in ("MINIMUM", "MAXIMUM"):
+            return self._add(code, (a.index, b.index), result, "MaximumMinimumOptions", {})
+        fields: Fields = {0: ("Int8", getattr(ActivationFunctionType, activation))}
+        return self._add(code, (a.index, b.index), result, f"{code.title()}Options", fields)
+
     def curve(
         self,
         code: str,

@@ -19,6 +19,7 @@ from tests.equivalence.cases import (
     scales,
 )
 from tests.equivalence.harness import ACCELERATORS, assert_exact, examples_of, partition
+from tests.equivalence.operators import relu
 from tests.tflite_builder import NetBuilder
 from tests.tflite_writer import Value
 
@@ -125,3 +126,23 @@ def test_uint8_stays_on_the_cpu() -> None:
     net.output(net.curve("TANH", net.input((1, 4)), 1 / 128, 128))
     (reason,) = partition(net.build()).cpu_reasons.values()
     assert reason == "input type is uint8, the NPU takes int8"
+
+
+@pytest.mark.parametrize(
+    ("code", "factor"), [("RELU", 1.0), ("RELU", 0.7), ("RELU", 2.3), ("RELU6", 1.0)]
+)
+@pytest.mark.parametrize("zero_point", [-128, 3, 127])
+def test_limits_of_a_network_input(code: str, factor: float, zero_point: int) -> None:
+    """Nothing is before them into which they could be fused."""
+    net = NetBuilder(seed=1)
+    x = net.input((1, 16, 16, 1), 0.05, zero_point)
+    net.output(relu(net, x, code, float32(0.05 / factor)))
+    case = _case(code)
+    assert_exact(net.build(), case.accelerators, inputs=[[_values(case)]])
+
+
+def test_limits_of_a_tensor_that_is_read_without_them_too() -> None:
+    net = NetBuilder(seed=1)
+    y = net.conv2d(net.input((1, 5, 6, 4)), filters=4)
+    net.output(net.add(relu(net, y), y))
+    assert_exact(net.build(), ("ethos-u55-64",))
