@@ -166,7 +166,9 @@ def _tiles(operand: Operand, view: View) -> Any:
 
 def _feature_map(operand: Operand, view: View) -> Any:
     if operand.dtype not in _DTYPES:
-        raise InternalError(f"{operand}: the NPU stream is not made for such feature maps")
+        raise InternalError(
+            f"{operand}: the NPU stream is only made for 8-bit and 32-bit feature maps"
+        )
     feature_map = api.NpuFeatureMap()
     shape = operand.shape
     feature_map.data_type = _DTYPES[operand.dtype]

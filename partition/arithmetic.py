@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm_ethosu.partition.lower import Lowered, exact_add_quants, to_shape
-from tvm_ethosu.partition.params import AddParams, OpParams, TensorType
+from tvm_ethosu.partition.lower import Lowered, exact_add_quants, operand_shapes
+from tvm_ethosu.partition.params import AddParams, OpParams
 from tvm_ethosu.partition.quantize import quantize_multiplier
 from tvm_ethosu.partition.report import Rejection
 from tvm_ethosu.scheduler.errors import InternalError
@@ -46,10 +46,12 @@ def lower_arithmetic(params: OpParams, name: str, ifms: Sequence[str], ofm: str)
     quants: tuple[Quant, Quant] | None = (params.ifm_quant, params.ifm2_quant)
     if params.kind is ElementKind.SUB:
         quants = exact_add_quants(params)
-    if quants is None:
-        raise InternalError(f"{params.origin}: the scales passed the constraints wrongly")
-    result = _operand(ofm, params.ofm, params.ofm_quant)
-    operands = [_operand(ifms[0], params.ifm, quants[0]), _operand(ifms[1], params.ifm2, quants[1])]
+    shapes = operand_shapes(params)
+    if quants is None or shapes is None:
+        raise InternalError(f"{params.origin}: the operands passed the constraints wrongly")
+    dtype = DType(params.ofm.dtype)
+    operands = [Operand(ifms[index], shapes[index], dtype, quants[index]) for index in range(2)]
+    result = Operand(ofm, shapes[2], dtype, params.ofm_quant)
     swapped = operands[0].shape != result.shape
     first, second = operands[::-1] if swapped else operands
     op = ElementWise(
@@ -64,10 +66,6 @@ def lower_arithmetic(params: OpParams, name: str, ifms: Sequence[str], ofm: str)
         origin=params.origin,
     )
     return Lowered(op)
-
-
-def _operand(tensor: str, of: TensorType, quant: Quant) -> Operand:
-    return Operand(tensor, to_shape(of.dims), DType(of.dtype), quant)
 
 
 def product_scales_fit(params: OpParams) -> Rejection | None:

@@ -150,6 +150,20 @@ def lower_pool(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lo
     return Lowered(op)
 
 
+def operand_shapes(params: AddParams) -> tuple[Shape, Shape, Shape] | None:
+    """Return the shapes of both inputs and the output, without a batch.
+
+    Where nothing is broadcast the batch becomes rows; None if there is one otherwise.
+    """
+    dims = (params.ifm.dims, params.ifm2.dims, params.ofm.dims)
+    if len(set(dims)) == 1:
+        folded = elementwise_shape(to_shape(dims[0]))
+        return None if folded is None else (folded, folded, folded)
+    first, second, result = (to_shape(each) for each in dims)
+    has_batch = any(shape.n != 1 for shape in (first, second, result))
+    return None if has_batch else (first, second, result)
+
+
 def exact_add_quants(params: AddParams) -> tuple[Quant, Quant] | None:
     """Return the inputs' quantisation with scales for which the NPU adds as TFLite does."""
     quants = (params.ifm_quant, params.ifm2_quant)
@@ -178,12 +192,12 @@ def exact_add_quants(params: AddParams) -> tuple[Quant, Quant] | None:
 def lower_add(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lowered:
     """Return an addition whose first operand has the output's shape."""
     assert isinstance(params, AddParams)
-    ofm_operand = _operand(ofm, params.ofm, params.ofm_quant)
-    quants = exact_add_quants(params)
-    if quants is None:
-        raise InternalError(f"{params.origin}: the scales passed the constraints wrongly")
-    first = _operand(ifms[0], params.ifm, quants[0])
-    second = _operand(ifms[1], params.ifm2, quants[1])
+    quants, shapes = exact_add_quants(params), operand_shapes(params)
+    if quants is None or shapes is None:
+        raise InternalError(f"{params.origin}: the operands passed the constraints wrongly")
+    first = _operand(ifms[0], params.ifm, quants[0], shapes[0])
+    second = _operand(ifms[1], params.ifm2, quants[1], shapes[1])
+    ofm_operand = _operand(ofm, params.ofm, params.ofm_quant, shapes[2])
     if first.shape != ofm_operand.shape:
         first, second = second, first
     return Lowered(Add(name, first, ofm_operand, params.clamp, second, origin=params.origin))

@@ -93,6 +93,13 @@ class RequantizeParams(OpParams):
 
 
 @dataclass(frozen=True)
+class ClipParams(RequantizeParams):
+    """Limits alone; ``limited`` names the operator on the CPU that they belong to, if any."""
+
+    limited: str = ""
+
+
+@dataclass(frozen=True)
 class SoftmaxParams(OpParams):
     """Softmax over one axis of ``beta`` times the input."""
 

@@ -91,7 +91,7 @@ _POOL: tuple[c.Constraint, ...] = (
 _OPERANDS: tuple[c.Constraint, ...] = (
     *_TENSORS,
     c.types_are_equal,
-    c.batch_is_one,
+    c.batch_is_one_or_rows,
     c.one_side_broadcasts,
 )
 _QUANTIZED: tuple[c.Constraint, ...] = (c.scales_are_per_tensor, c.zero_points_fit)
@@ -222,7 +222,7 @@ RULES: tuple[Rule, ...] = (
         ("clip",),
         patterns.clip,
         parse.parse_clip,
-        (*_TENSORS, c.types_are_equal, c.elementwise_extents_fit),
+        (*_TENSORS, c.types_are_equal, c.elementwise_extents_fit, c.limits_stand_alone),
         lower_requantize,
         "copy with limits; RELU6 and RELU_N1_TO_1 too",
     ),

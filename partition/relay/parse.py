@@ -12,6 +12,7 @@ from tvm import relay
 
 from tvm_ethosu.partition.params import (
     AddParams,
+    ClipParams,
     ConvParams,
     PoolParams,
     RequantizeParams,
@@ -274,11 +275,24 @@ def parse_comparison(kind: ElementKind) -> Callable[[relay.Call], AddParams]:
     return parse
 
 
-def parse_clip(body: relay.Call) -> RequantizeParams:
+# What the importer lets a fused activation follow. On the NPU it is in a composite by now.
+_LIMITED = ("qnn.requantize", "qnn.add", "qnn.subtract", "qnn.mul", "nn.max_pool2d", "cast")
+
+
+def parse_clip(body: relay.Call) -> ClipParams:
     """Parse ``clip``."""
     ofm, quant = tensor_type(body), Quant()
-    ifm = tensor_type(body.args[0])
-    return RequantizeParams(span_name(body), ifm, ofm, quant, quant, False, _clamp(body, ofm.dtype))
+    before = call_name(body.args[0])
+    return ClipParams(
+        origin=span_name(body),
+        ifm=tensor_type(body.args[0]),
+        ofm=ofm,
+        ifm_quant=quant,
+        ofm_quant=quant,
+        per_channel=False,
+        clamp=_clamp(body, ofm.dtype),
+        limited=before if before in _LIMITED else "",
+    )
 
 
 def parse_add(body: relay.Call) -> AddParams:

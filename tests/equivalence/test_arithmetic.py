@@ -204,3 +204,20 @@ def test_factors_over_the_limit_stay_on_the_cpu() -> None:
     assert list(reasons.values()) == [
         "rescale factor is 32768, the NPU takes a positive number up to 2**14"
     ]
+
+
+@pytest.mark.parametrize("code", ["ADD", "SUB", "MUL", "MAXIMUM"])
+def test_a_batch_of_several(code: str) -> None:
+    net = NetBuilder(seed=4)
+    a, b = (net.input((3, 5, 4, 17), 0.05, 3) for _ in range(2))
+    result = {"scale": 0.05, "zero_point": 3}
+    net.output(net.add(a, b) if code == "ADD" else net.arithmetic(code, a, b, **result))
+    assert_exact(net.build(), ("ethos-u55-64", "ethos-u65-512"))
+
+
+def test_a_batch_that_is_broadcast_stays_on_the_cpu() -> None:
+    net = NetBuilder(seed=4)
+    a, b = net.input((3, 5, 4, 17), 0.05, 3), net.input((1, 5, 4, 17), 0.05, 3)
+    net.output(net.arithmetic("MUL", a, b, scale=0.05, zero_point=3))
+    (reason,) = partition(net.build()).cpu_reasons.values()
+    assert reason == "output shape is 3x5x4x17, the NPU takes batch 1, or no broadcast"
