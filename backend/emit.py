@@ -134,6 +134,7 @@ class _Emitter:
         self.placements = self._scratch_placements() | self._constant_placements()
         self.in_scratch = {t.op: t.buffer for t in allocation.schedule.transfers}
         self.ranges: dict[tuple[int, int], tuple[list[vela.Range], list[vela.Range]]] = {}
+        self.tables: dict[str, vela.Range] = {}
 
     def _scratch_placements(self) -> dict[str, vela.Placement]:
         schedule = self.allocation.schedule
@@ -213,7 +214,15 @@ class _Emitter:
         vela.set_block(operation, block)
         if isinstance(whole, Conv2D | DepthwiseConv2D):
             vela.set_constants(operation, *self._parameters(step.op, block.c))
+        if whole.table:
+            operation = vela.with_table(operation, self._table(whole.table))
         return operation
+
+    def _table(self, name: str) -> vela.Range:
+        """Return where a table lies among the constants."""
+        if name not in self.tables:
+            self.tables[name] = self.constants.add(self.graph.constants[name].data.tobytes())
+        return self.tables[name]
 
     def invocation(self, run: Sequence[Command]) -> Invocation:
         """Return the stream of these commands, and the base pointers that it needs."""

@@ -25,6 +25,8 @@ from tvm_ethosu.scheduler.arch import (
     MAX_RESCALE_SHIFT,
     MAX_WEIGHT,
     MIN_WEIGHT,
+    TABLE_BYTES,
+    TABLE_SLOT_BYTES,
     Accelerator,
     Arch,
     Layout,
@@ -37,6 +39,8 @@ from tvm_ethosu.scheduler.ir import (
     Conv2D,
     DepthwiseConv2D,
     DType,
+    ElementKind,
+    ElementWise,
     Kernel,
     NpuOp,
     Operand,
@@ -45,6 +49,8 @@ from tvm_ethosu.scheduler.ir import (
     PoolKind,
     Requantize,
     Rescale,
+    Rounding,
+    SumChannels,
 )
 from tvm_ethosu.scheduler.ports import Block
 
@@ -59,7 +65,24 @@ _ACCELERATORS: Mapping[Accelerator, Any] = {
 _DTYPES: Mapping[DType, Any] = {
     DType.U8: api.NpuDataType.UINT8,
     DType.I8: api.NpuDataType.INT8,
+    DType.I32: api.NpuDataType.INT32,
 }
+_ELEMENT_KINDS: Mapping[ElementKind, Any] = {
+    ElementKind.ADD: api.NpuElementWiseOp.ADD,
+    ElementKind.SUB: api.NpuElementWiseOp.SUB,
+    ElementKind.MUL: api.NpuElementWiseOp.MUL,
+    ElementKind.MIN: api.NpuElementWiseOp.MIN,
+    ElementKind.MAX: api.NpuElementWiseOp.MAX,
+    ElementKind.SHIFT_LEFT: api.NpuElementWiseOp.SHL,
+    ElementKind.SHIFT_RIGHT: api.NpuElementWiseOp.SHR,
+    ElementKind.LEADING_ZEROS: api.NpuElementWiseOp.CLZ,
+}
+_ROUNDINGS: Mapping[Rounding, Any] = {
+    Rounding.TWICE: api.NpuRoundingMode.TFL,
+    Rounding.NATURAL: api.NpuRoundingMode.NATURAL,
+}
+# Vela's number of the NPU's own memory, as the target of a transfer.
+_SHARED_RAM_REGION = 0x103
 _LAYOUTS: Mapping[Layout, Any] = {
     Layout.NHWC: api.NpuLayout.NHWC,
     Layout.NHCWB16: api.NpuLayout.NHCWB16,
@@ -90,10 +113,11 @@ class Range:
 
 @dataclass(frozen=True)
 class Operation:
-    """One of our operators beside Vela's form of it."""
+    """One of our operators beside Vela's form of it; ``table`` is where its table lies, if any."""
 
     op: NpuOp
     vela: Any
+    table: Range | None = None
 
 
 @dataclass(frozen=True)
@@ -136,7 +160,9 @@ def _tiles(operand: Operand, view: View) -> Any:
 
 def _feature_map(operand: Operand, view: View) -> Any:
     if operand.dtype not in _DTYPES:
-        raise InternalError(f"{operand}: the NPU stream is only made for 8-bit feature maps")
+        raise InternalError(
+            f"{operand}: the NPU stream is only made for 8-bit and 32-bit feature maps"
+        )
     feature_map = api.NpuFeatureMap()
     shape = operand.shape
     feature_map.data_type = _DTYPES[operand.dtype]
@@ -160,7 +186,8 @@ def _scale_unit(op: NpuOp) -> float | None:
     Only the ratios of scales matter, and Vela turns limits into reals of float32, which very large
     scales would overflow.
     """
-    if not isinstance(op, Add | Requantize):
+    by_scales = isinstance(op, ElementWise) and op.rescale is None
+    if not (by_scales or isinstance(op, Add | Requantize)):
         return None
     return math.ldexp(1.0, math.frexp(op.ofm.quant.scale)[1])
 
@@ -191,9 +218,10 @@ def _padding(padding: Padding) -> Any:
     return api.NpuPadding(padding.top, padding.left, padding.bottom, padding.right)
 
 
-def _activation(clamp: Clamp, ofm: Operand) -> Any:
+def _activation(clamp: Clamp, ofm: Operand, *, table: bool) -> Any:
     """Return the limits as the reals that Vela turns back into exactly these integers."""
-    activation = api.NpuActivation(api.NpuActivationOp.NONE_OR_RELU)
+    kind = "TABLE_LOOKUP" if table else "NONE_OR_RELU"
+    activation = api.NpuActivation(api.NpuActivationOp[kind])
     scale, zero_point = ofm.quant.scale, ofm.quant.zero_point
     activation.min = (clamp.minimum - zero_point) * scale
     activation.max = (clamp.maximum - zero_point) * scale
@@ -201,7 +229,6 @@ def _activation(clamp: Clamp, ofm: Operand) -> Any:
 
 
 def _bare_operation(op: NpuOp) -> tuple[Any, Kernel, Padding]:
-    no_padding, unit = Padding(), Kernel(1, 1)
     match op:
         case Conv2D():
             operation = api.NpuConv2DOperation()
@@ -219,12 +246,27 @@ def _bare_operation(op: NpuOp) -> tuple[Any, Kernel, Padding]:
                 # Vela's factor for 1/n is rounded up, which is right for a single rounding only.
                 operation.rounding_mode = api.NpuRoundingMode.NATURAL
             return operation, op.kernel, op.padding
+        case Add() | ElementWise() | Requantize() | SumChannels():
+            return _bare_pointwise(op), Kernel(1, 1), Padding()
+
+
+def _bare_pointwise(op: Add | ElementWise | Requantize | SumChannels) -> Any:
+    match op:
+        case Add():
+            return api.NpuElementWiseOperation(api.NpuElementWiseOp.ADD)
+        case ElementWise():
+            operation = api.NpuElementWiseOperation(_ELEMENT_KINDS[op.kind])
+            operation.reversed_operands = op.swapped
+            operation.rounding_mode = _ROUNDINGS[op.rounding]
+            if op.rescale is not None:
+                operation.rescale = (op.rescale.multiplier, op.rescale.shift)
+            return operation
         case Requantize():
             operation = api.NpuPoolingOperation(api.NpuPoolingOp.AVERAGE)
             operation.fused_quantize = True
-            return operation, unit, no_padding
-        case Add():
-            return api.NpuElementWiseOperation(api.NpuElementWiseOp.ADD), unit, no_padding
+            return operation
+        case SumChannels():
+            return api.NpuPoolingOperation(api.NpuPoolingOp.REDUCE_SUM)
 
 
 def make_operation(op: NpuOp, views: Mapping[str, View]) -> Operation:
@@ -234,11 +276,16 @@ def make_operation(op: NpuOp, views: Mapping[str, View]) -> Operation:
     ifm, ofm = _scaled(op.ifm, unit), _scaled(op.ofm, unit)
     operation.ifm = _feature_map(ifm, views[ifm.tensor])
     operation.ofm = _feature_map(ofm, views[ofm.tensor])
-    if isinstance(op, Add):
+    if isinstance(op, Add | ElementWise) and op.ifm2 is not None:
         operation.ifm2 = _feature_map(_scaled(op.ifm2, unit), views[op.ifm2.tensor])
+    if isinstance(op, SumChannels):
+        # Without scales Vela's factor is exactly 1.
+        for feature_map in (operation.ifm, operation.ofm):
+            zero_point = feature_map.quantization.zero_point
+            feature_map.quantization = api.NpuQuantization(None, zero_point)
     operation.kernel = _kernel(kernel)
     operation.padding = _padding(padding)
-    operation.activation = _activation(op.clamp, ofm)
+    operation.activation = _activation(op.clamp, ofm, table=bool(op.table))
     operation.name = op.name
     return Operation(op, operation)
 
@@ -253,6 +300,11 @@ def legal_blocks(operation: Operation, arch: Arch) -> tuple[Block, ...]:
 def set_block(operation: Operation, block: Block) -> None:
     """Fix the block config; the weights must be encoded for the same depth."""
     operation.vela.block_config = api.NpuShape3D(block.h, block.w, block.c)
+
+
+def with_table(operation: Operation, table: Range) -> Operation:
+    """Return the operation with the place of its table."""
+    return Operation(operation.op, operation.vela, table)
 
 
 def set_constants(operation: Operation, scales: Sequence[Range], weights: Sequence[Range]) -> None:
@@ -320,11 +372,65 @@ def command_stream(operations: Sequence[Operation | Copy], arch: Arch) -> tuple[
     """Return the register command stream, as 32-bit words, of operations in this order."""
     with _quiet():
         words = api.npu_generate_register_command_stream(
-            [operation.vela for operation in operations], _ACCELERATORS[arch.accelerator]
+            _with_table_transfers(operations, arch), _ACCELERATORS[arch.accelerator]
         )
     kernels = [operation.op for operation in operations if isinstance(operation, Operation)]
     unsafe = [_block_dependency_is_unsafe(op) for op in kernels]
     return _wait_for_previous(tuple(int(word) for word in words), unsafe)
+
+
+def _round_up(value: int, to: int) -> int:
+    return -(-value // to) * to
+
+
+class _Tables:
+    """Which tables the shared RAM holds, from which slot on."""
+
+    def __init__(self) -> None:
+        self.slots: dict[Range, int] = {}
+        self.end = 0
+
+    def forget(self) -> None:
+        self.slots.clear()
+        self.end = 0
+
+    def place(self, table: Range) -> int:
+        """Return the slot for a table that is not there yet; if need be all others make room."""
+        start = _round_up(self.end, table.size_bytes)
+        if start + table.size_bytes > TABLE_BYTES:
+            self.forget()
+            start = 0
+        self.end = start + table.size_bytes
+        self.slots[table] = start // TABLE_SLOT_BYTES
+        return self.slots[table]
+
+
+def _with_table_transfers(operations: Sequence[Operation | Copy], arch: Arch) -> list[Any]:
+    """Return Vela's operations, each table copied to the shared RAM before it is first used."""
+    tables = _Tables()
+    result: list[Any] = []
+    for operation in operations:
+        if isinstance(operation, Copy):
+            result.append(operation.vela)
+            continue
+        table = operation.table
+        if table is None:
+            if not arch.tables_are_kept:
+                tables.forget()
+        else:
+            if table not in tables.slots:
+                result.append(_table_transfer(table, tables.place(table), arch))
+            operation.vela.activation.lookup_table_index = tables.slots[table]
+        result.append(operation.vela)
+    return result
+
+
+def _table_transfer(table: Range, slot: int, arch: Arch) -> Any:
+    address = arch.table_address + slot * TABLE_SLOT_BYTES
+    return api.NpuDmaOperation(
+        api.NpuAddressRange(table.region, table.offset, table.size_bytes),
+        api.NpuAddressRange(_SHARED_RAM_REGION, address, table.size_bytes),
+    )
 
 
 def _block_dependency_is_unsafe(op: NpuOp) -> bool:

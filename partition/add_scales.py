@@ -70,7 +70,7 @@ def _outputs(smaller: _Ints, larger: Values, ofm: Values) -> _Ints:
     return np.clip(scaled, ofm.low, ofm.high)
 
 
-def _is_exact(smaller: Values, larger: Values, ofm: Values, units: int) -> bool:
+def _is_exact(smaller: Values, larger: Values, ofm: Values, units: int, sign: int) -> bool:
     """Return whether the multiplier moved by ``units`` gives TFLite's sums under both readings."""
     ratio = quantize_multiplier(smaller.scale / (2 * larger.scale) * (1 << _HEADROOM_BITS))
     assert ratio is not None
@@ -79,9 +79,10 @@ def _is_exact(smaller: Values, larger: Values, ofm: Values, units: int) -> bool:
     moved = values * (ratio.multiplier + units)
     readings = [_twice_rounded(moved, ratio.shift, bits) for bits in (31, _FIRST_STAGE_BITS)]
     differing = np.flatnonzero((readings[0] != exact) | (readings[1] != exact))
-    expected = _outputs(exact[differing], larger, ofm)
+    expected = _outputs(sign * exact[differing], larger, ofm)
     return all(
-        np.array_equal(_outputs(reading[differing], larger, ofm), expected) for reading in readings
+        np.array_equal(_outputs(sign * reading[differing], larger, ofm), expected)
+        for reading in readings
     )
 
 
@@ -91,16 +92,19 @@ def _units() -> Iterator[int]:
         yield from (units, -units)
 
 
-def exact_smaller_scale(smaller: Values, larger: Values, ofm: Values) -> float | None:
+def exact_smaller_scale(
+    smaller: Values, larger: Values, ofm: Values, sign: int = 1
+) -> float | None:
     """Return a scale for the operand of the smaller scale with which the NPU adds as TFLite does.
 
     It is the given one wherever possible; None if there is none nearby. All scales must be
-    positive, with factors between them that fit the NPU's shifts.
+    positive, with factors between them that fit the NPU's shifts. With ``sign`` -1 the smaller
+    operand is subtracted.
     """
     if smaller.scale == larger.scale:
         return smaller.scale
     significand, _ = math.frexp(smaller.scale / (2 * larger.scale))
     for units in _units():
-        if _is_exact(smaller, larger, ofm, units):
+        if _is_exact(smaller, larger, ofm, units, sign):
             return smaller.scale * (1 + units / (significand * (1 << 31)))
     return None

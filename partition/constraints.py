@@ -10,9 +10,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tvm_ethosu.partition.lower import elementwise_shape, exact_add_quants, to_shape
+from tvm_ethosu.partition.lower import (
+    elementwise_shape,
+    exact_add_quants,
+    operand_shapes,
+    to_shape,
+)
 from tvm_ethosu.partition.params import (
     AddParams,
+    ClipParams,
     ConvParams,
     OpParams,
     PoolParams,
@@ -86,6 +92,14 @@ def batch_is_one(params: OpParams) -> Rejection | None:
     for name, dims in _shapes(params):
         if len(dims) == MAX_RANK and dims[0] != 1:
             return Rejection(f"{name} batch", str(dims[0]), "batch 1")
+    return None
+
+
+def batch_is_one_or_rows(params: OpParams) -> Rejection | None:
+    """4-D tensors have batch 1 where one is broadcast; else the batch can be counted as rows."""
+    assert isinstance(params, AddParams)
+    if operand_shapes(params) is None:
+        return Rejection("output shape", _dims(params.ofm.dims), "batch 1, or no broadcast")
     return None
 
 
@@ -331,6 +345,14 @@ def zero_points_fit(params: OpParams) -> Rejection | None:
         if not limits.min <= quant.zero_point <= limits.max:
             limit = f"{limits.min} to {limits.max}"
             return Rejection(f"{name} zero point", str(quant.zero_point), limit)
+    return None
+
+
+def limits_stand_alone(params: OpParams) -> Rejection | None:
+    """The limits belong to no operator that stays on the CPU."""
+    assert isinstance(params, ClipParams)
+    if params.limited:
+        return Rejection("limited operator", params.limited, "limits of what it has made")
     return None
 
 

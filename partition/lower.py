@@ -25,6 +25,7 @@ from tvm_ethosu.scheduler.ir import (
     Conv2D,
     DepthwiseConv2D,
     DType,
+    ElementKind,
     Kernel,
     NpuOp,
     Operand,
@@ -33,15 +34,22 @@ from tvm_ethosu.scheduler.ir import (
     Requantize,
     Rescale,
     Shape,
+    Tensor,
 )
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """One NPU operator and the constants that it brings along."""
+    """The NPU operator that writes the result, and the constants that it brings along.
+
+    Where it takes several operators, ``before`` are the others in order and ``tensors`` what they
+    pass on, constant feature maps included.
+    """
 
     op: NpuOp
     constants: tuple[Constant, ...] = ()
+    before: tuple[NpuOp, ...] = ()
+    tensors: tuple[Tensor, ...] = ()
 
 
 def to_shape(dims: Sequence[int]) -> Shape:
@@ -142,6 +150,20 @@ def lower_pool(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lo
     return Lowered(op)
 
 
+def operand_shapes(params: AddParams) -> tuple[Shape, Shape, Shape] | None:
+    """Return the shapes of both inputs and the output, without a batch.
+
+    Where nothing is broadcast the batch becomes rows; None if there is one otherwise.
+    """
+    dims = (params.ifm.dims, params.ifm2.dims, params.ofm.dims)
+    if len(set(dims)) == 1:
+        folded = elementwise_shape(to_shape(dims[0]))
+        return None if folded is None else (folded, folded, folded)
+    first, second, result = (to_shape(each) for each in dims)
+    has_batch = any(shape.n != 1 for shape in (first, second, result))
+    return None if has_batch else (first, second, result)
+
+
 def exact_add_quants(params: AddParams) -> tuple[Quant, Quant] | None:
     """Return the inputs' quantisation with scales for which the NPU adds as TFLite does."""
     quants = (params.ifm_quant, params.ifm2_quant)
@@ -153,7 +175,14 @@ def exact_add_quants(params: AddParams) -> tuple[Quant, Quant] | None:
 
     inputs = [values(quant, dtype.minimum, dtype.maximum) for quant in quants]
     ofm = values(params.ofm_quant, params.clamp.minimum, params.clamp.maximum)
-    scale = exact_smaller_scale(inputs[small], inputs[large], ofm)
+    sign = 1
+    if params.kind is ElementKind.SUB:
+        # Values are rounded before they are subtracted; those of the larger scale are exact.
+        subtracted = inputs[1]
+        inputs[1] = Values(subtracted.scale, -subtracted.high, -subtracted.low)
+        if small == 1:
+            inputs[1], sign = subtracted, -1
+    scale = exact_smaller_scale(inputs[small], inputs[large], ofm, sign)
     if scale is None:
         return None
     moved = Quant(scale, quants[small].zero_point)
@@ -163,12 +192,12 @@ def exact_add_quants(params: AddParams) -> tuple[Quant, Quant] | None:
 def lower_add(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lowered:
     """Return an addition whose first operand has the output's shape."""
     assert isinstance(params, AddParams)
-    ofm_operand = _operand(ofm, params.ofm, params.ofm_quant)
-    quants = exact_add_quants(params)
-    if quants is None:
-        raise InternalError(f"{params.origin}: the scales passed the constraints wrongly")
-    first = _operand(ifms[0], params.ifm, quants[0])
-    second = _operand(ifms[1], params.ifm2, quants[1])
+    quants, shapes = exact_add_quants(params), operand_shapes(params)
+    if quants is None or shapes is None:
+        raise InternalError(f"{params.origin}: the operands passed the constraints wrongly")
+    first = _operand(ifms[0], params.ifm, quants[0], shapes[0])
+    second = _operand(ifms[1], params.ifm2, quants[1], shapes[1])
+    ofm_operand = _operand(ofm, params.ofm, params.ofm_quant, shapes[2])
     if first.shape != ofm_operand.shape:
         first, second = second, first
     return Lowered(Add(name, first, ofm_operand, params.clamp, second, origin=params.origin))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tvm_ethosu.scheduler.ir import Clamp, Kernel, Padding, PoolKind, Quant
+from tvm_ethosu.scheduler.ir import Clamp, ElementKind, Kernel, Padding, PoolKind, Quant
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class PoolParams(OpParams):
 
 @dataclass(frozen=True)
 class AddParams(OpParams):
-    """Quantised addition with broadcasting."""
+    """Quantised arithmetic of two operands with broadcasting; ``kind`` is what is calculated."""
 
     per_channel: bool
 
@@ -79,6 +79,7 @@ class AddParams(OpParams):
     ifm2_quant: Quant
     ofm_quant: Quant
     clamp: Clamp
+    kind: ElementKind = ElementKind.ADD
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,33 @@ class RequantizeParams(OpParams):
     ofm_quant: Quant
     per_channel: bool
     clamp: Clamp
+
+
+@dataclass(frozen=True)
+class ClipParams(RequantizeParams):
+    """Limits alone; ``limited`` names the operator on the CPU that they belong to, if any."""
+
+    limited: str = ""
+
+
+@dataclass(frozen=True)
+class SoftmaxParams(OpParams):
+    """Softmax over one axis of ``beta`` times the input."""
+
+    ifm_quant: Quant
+    ofm_quant: Quant
+    axis: int
+    beta: float
+
+
+@dataclass(frozen=True)
+class CurveParams(OpParams):
+    """A function of one value, such as tanh; ``alpha`` is the slope of leaky ReLU's lower half."""
+
+    function: str
+    ifm_quant: Quant
+    ofm_quant: Quant
+    alpha: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import DFPattern
 
 from tvm_ethosu.partition import constraints as c
+from tvm_ethosu.partition.arithmetic import lower_arithmetic, product_scales_fit
+from tvm_ethosu.partition.curves import CURVE_CONSTRAINTS, lower_curve
 from tvm_ethosu.partition.lower import (
     Lowered,
     lower_add,
@@ -21,8 +23,10 @@ from tvm_ethosu.partition.lower import (
     lower_requantize,
 )
 from tvm_ethosu.partition.params import ConvParams, OpParams
-from tvm_ethosu.partition.relay import parse, patterns
+from tvm_ethosu.partition.relay import islands, parse, patterns
 from tvm_ethosu.partition.report import Rejection
+from tvm_ethosu.partition.softmax import SOFTMAX_CONSTRAINTS, lower_softmax
+from tvm_ethosu.scheduler.ir import ElementKind
 
 Lower = Callable[[OpParams, str, Sequence[str], str], Lowered]
 
@@ -84,6 +88,32 @@ _POOL: tuple[c.Constraint, ...] = (
     c.pool_rounds_down,
 )
 
+_OPERANDS: tuple[c.Constraint, ...] = (
+    *_TENSORS,
+    c.types_are_equal,
+    c.batch_is_one_or_rows,
+    c.one_side_broadcasts,
+)
+_QUANTIZED: tuple[c.Constraint, ...] = (c.scales_are_per_tensor, c.zero_points_fit)
+_SUM_SCALES: tuple[c.Constraint, ...] = (*_QUANTIZED, c.add_scales_fit)
+
+_FORM, _PARSER = patterns.arithmetic, parse.parse_arithmetic
+_COMPARED = (patterns.comparison, parse.parse_comparison, ())
+_ARITHMETIC = (
+    (ElementKind.SUB, "SUB", "qnn.subtract", _FORM, _PARSER, _SUM_SCALES, "subtraction"),
+    (
+        ElementKind.MUL,
+        "MUL",
+        "qnn.mul",
+        _FORM,
+        _PARSER,
+        (*_QUANTIZED, product_scales_fit),
+        "multiplication",
+    ),
+    (ElementKind.MIN, "MINIMUM", "minimum", *_COMPARED, "minimum"),
+    (ElementKind.MAX, "MAXIMUM", "maximum", *_COMPARED, "maximum"),
+)
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "ethos-u.conv2d",
@@ -143,17 +173,22 @@ RULES: tuple[Rule, ...] = (
         ("qnn.add",),
         patterns.add,
         parse.parse_add,
-        (
-            *_TENSORS,
-            c.types_are_equal,
-            c.batch_is_one,
-            c.one_side_broadcasts,
-            c.scales_are_per_tensor,
-            c.zero_points_fit,
-            c.add_scales_fit,
-        ),
+        (*_OPERANDS, *_SUM_SCALES),
         lower_add,
         "element-wise addition",
+    ),
+    *(
+        Rule(
+            f"ethos-u.{kind.value}",
+            tflite,
+            (call,),
+            form(call),
+            parser(kind),
+            (*_OPERANDS, *limits),
+            lower_arithmetic,
+            realised_as,
+        )
+        for kind, tflite, call, form, parser, limits, realised_as in _ARITHMETIC
     ),
     Rule(
         "ethos-u.requantize",
@@ -170,6 +205,54 @@ RULES: tuple[Rule, ...] = (
         ),
         lower_requantize,
         "1x1 average pooling with a scale",
+    ),
+    Rule(
+        "ethos-u.softmax",
+        "SOFTMAX",
+        ("nn.softmax", "qnn.dequantize", "qnn.quantize"),
+        islands.softmax,
+        islands.parse_softmax,
+        SOFTMAX_CONSTRAINTS,
+        lower_softmax,
+        "29 operations in 32 bits: maximum, table of exp, sum, Newton-Raphson, product",
+    ),
+    Rule(
+        "ethos-u.clip",
+        "RELU",
+        ("clip",),
+        patterns.clip,
+        parse.parse_clip,
+        (*_TENSORS, c.types_are_equal, c.elementwise_extents_fit, c.limits_stand_alone),
+        lower_requantize,
+        "copy with limits; RELU6 and RELU_N1_TO_1 too",
+    ),
+    *(
+        Rule(
+            f"ethos-u.{name}",
+            name.upper(),
+            (call, "qnn.dequantize", "qnn.quantize"),
+            islands.curve(call),
+            islands.parse_curve(name),
+            CURVE_CONSTRAINTS,
+            lower_curve,
+            "table of all 256 results",
+        )
+        for name, call in (
+            ("logistic", "sigmoid"),
+            ("tanh", "tanh"),
+            ("leaky_relu", "nn.leaky_relu"),
+            ("abs", "abs"),
+        )
+    ),
+    Rule(
+        "ethos-u.hard_swish",
+        "HARD_SWISH",
+        ("divide", "multiply", "add", "qnn.dequantize", "qnn.quantize"),
+        islands.hard_swish,
+        islands.parse_hard_swish,
+        CURVE_CONSTRAINTS,
+        lower_curve,
+        "table of all 256 results",
     ),
     *(
         Rule(

@@ -47,18 +47,36 @@ class Arch:
     cores: int
     default_system_config: str
     system_configs: tuple[str, ...]
+    shared_ram_bytes: int
 
+    @property
+    def table_address(self) -> int:
+        """Return where tables lie in the shared RAM: in its last two banks."""
+        return self.shared_ram_bytes - TABLE_BYTES
+
+    @property
+    def tables_are_kept(self) -> bool:
+        """Return whether operators without a table leave the tables as they are.
+
+        The smallest shared RAM has no banks to spare: there they take them for accumulators.
+        """
+        return self.shared_ram_bytes > 16 * 1024
+
+
+# Memory of tables: eight of 256 bytes, or fewer larger ones.
+TABLE_BYTES = 2048
+TABLE_SLOT_BYTES = 256
 
 _U55_SYSTEMS = ("Ethos_U55_High_End_Embedded", "Ethos_U55_Deep_Embedded")
 _U65_SYSTEMS = ("Ethos_U65_High_End", "Ethos_U65_Embedded")
 
 ARCHS: tuple[Arch, ...] = (
-    Arch(Accelerator.U55_32, 32, 1, _U55_SYSTEMS[0], _U55_SYSTEMS),
-    Arch(Accelerator.U55_64, 64, 1, _U55_SYSTEMS[0], _U55_SYSTEMS),
-    Arch(Accelerator.U55_128, 128, 1, _U55_SYSTEMS[0], _U55_SYSTEMS),
-    Arch(Accelerator.U55_256, 256, 1, _U55_SYSTEMS[0], _U55_SYSTEMS),
-    Arch(Accelerator.U65_256, 256, 1, _U65_SYSTEMS[0], _U65_SYSTEMS),
-    Arch(Accelerator.U65_512, 512, 2, _U65_SYSTEMS[0], _U65_SYSTEMS),
+    Arch(Accelerator.U55_32, 32, 1, _U55_SYSTEMS[0], _U55_SYSTEMS, 16 * 1024),
+    Arch(Accelerator.U55_64, 64, 1, _U55_SYSTEMS[0], _U55_SYSTEMS, 16 * 1024),
+    Arch(Accelerator.U55_128, 128, 1, _U55_SYSTEMS[0], _U55_SYSTEMS, 24 * 1024),
+    Arch(Accelerator.U55_256, 256, 1, _U55_SYSTEMS[0], _U55_SYSTEMS, 48 * 1024),
+    Arch(Accelerator.U65_256, 256, 1, _U65_SYSTEMS[0], _U65_SYSTEMS, 48 * 1024),
+    Arch(Accelerator.U65_512, 512, 2, _U65_SYSTEMS[0], _U65_SYSTEMS, 48 * 1024),
 )
 
 # Addresses and lengths that the NPU takes: base pointers, NHCWB16 feature maps, weight streams.

@@ -21,7 +21,7 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 
 _BANK_BYTES = 1024
 _OUTPUT_BANKS = 2
-_RESERVED_BANKS = 2
+_TABLE_BANKS = 2
 _LARGE_SHARED_RAM = 16
 
 
@@ -91,7 +91,8 @@ def legal_blocks(op: NpuOp, timing: Timing) -> Integers:
     ifm_bytes = ifm[:, 0] * ifm[:, 1] * round_up(ifm[:, 2] * bits // 8, 8)
     ifm_banks = round_up(ceil_div(ifm_bytes, _BANK_BYTES) * 2, granule)
     banks = timing.shared_ram_banks
-    available = banks - _OUTPUT_BANKS - (_RESERVED_BANKS if banks > _LARGE_SHARED_RAM else 0)
+    reserved = _TABLE_BANKS if op.table or banks > _LARGE_SHARED_RAM else 0
+    available = banks - _OUTPUT_BANKS - reserved
     if elementwise:
         fits = 2 * ifm_banks <= available
     else:

@@ -17,8 +17,16 @@ import numpy.typing as npt
 from tvm_ethosu.scheduler.arch import BRICK_CHANNELS, Accelerator, Layout
 from tvm_ethosu.scheduler.blocks import Integers, accumulates_40, ceil_div, ifm_blocks
 from tvm_ethosu.scheduler.engine import Engine, Unit, engine
-from tvm_ethosu.scheduler.hardware import Memory, Target
-from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, NpuOp, Operand, Pool
+from tvm_ethosu.scheduler.hardware import Memory, OutputCycles, Target
+from tvm_ethosu.scheduler.ir import (
+    Conv2D,
+    DepthwiseConv2D,
+    ElementKind,
+    ElementWise,
+    NpuOp,
+    Operand,
+    Pool,
+)
 
 Reals: TypeAlias = npt.NDArray[np.float64]
 
@@ -196,6 +204,8 @@ def _elementwise_rate(work: Work) -> Reals:
 
 def _output_rate(work: Work) -> float:
     rates, unit = work.target.timing.output, work.how.unit
+    if isinstance(work.op, ElementWise):
+        return _element_rate(work.op, rates)
     if unit is Unit.ELEMENTWISE:
         return rates.add
     if work.wide:
@@ -203,7 +213,17 @@ def _output_rate(work: Work) -> float:
     return rates.max_pool if unit is Unit.MAX_POOL else rates.other
 
 
+def _element_rate(op: ElementWise, rates: OutputCycles) -> float:
+    if op.ifm.dtype.size_bytes == 4:
+        return rates.unary_32 if op.kind.is_unary else rates.binary_32
+    if op.kind is ElementKind.MUL:
+        return rates.multiply_32 if op.ofm.dtype.size_bytes == 4 else rates.multiply
+    return rates.add if op.kind in (ElementKind.ADD, ElementKind.SUB) else rates.other
+
+
 def _activation_rate(work: Work) -> float:
+    if work.op.table:
+        return work.target.timing.lookup
     clamp, dtype = work.op.clamp, work.op.ofm.dtype
     is_tight = clamp.minimum > dtype.minimum or clamp.maximum < dtype.maximum
     return work.target.timing.clamp if is_tight else 0.0

@@ -6,10 +6,12 @@ from tvm_ethosu.scheduler.ir import (
     Add,
     Conv2D,
     DepthwiseConv2D,
+    ElementWise,
     NpuGraph,
     NpuOp,
     Pool,
     Requantize,
+    SumChannels,
     Tensor,
 )
 
@@ -52,7 +54,16 @@ def op_text(graph: NpuGraph, op: NpuOp) -> str:
         case Requantize():
             detail = f"requantize({op.ifm} scale={op.ifm.quant.scale:.6g}) "
             detail += f"scale={op.ofm.quant.scale:.6g}"
-    return f"{op.ofm} = {detail} clamp={op.clamp}"
+        case ElementWise():
+            operands = [str(operand) for operand in op.inputs]
+            detail = f"{op.kind.value}({', '.join(operands[::-1] if op.swapped else operands)}) "
+            factor = op.rescale
+            scaling = "by scales" if factor is None else f"{factor.multiplier}>>{factor.shift}"
+            detail += f"rescale={scaling} {op.rounding.value}"
+        case SumChannels():
+            detail = f"sum_channels({op.ifm})"
+    table = f" table={_constant_text(graph, op.table)}" if op.table else ""
+    return f"{op.ofm} = {detail} clamp={op.clamp}{table}"
 
 
 def graph_text(graph: NpuGraph) -> str:

@@ -10,11 +10,13 @@ from tvm_ethosu.scheduler.ir import (
     Add,
     Conv2D,
     DepthwiseConv2D,
+    ElementWise,
     Kernel,
     NpuOp,
     Pool,
     PoolKind,
     Requantize,
+    SumChannels,
 )
 
 
@@ -25,6 +27,7 @@ class Unit(Enum):
     DEPTHWISE = "depthwise"
     MAX_POOL = "max pool"
     AVERAGE_POOL = "average pool"
+    CHANNEL_SUM = "sum over channels"
     ELEMENTWISE = "elementwise"
 
 
@@ -44,7 +47,7 @@ class Engine:
     @property
     def sums_channels(self) -> bool:
         """Return whether each OFM element needs all IFM channels."""
-        return self.unit is Unit.CONVOLUTION
+        return self.unit in (Unit.CONVOLUTION, Unit.CHANNEL_SUM)
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -92,5 +95,7 @@ def engine(op: NpuOp) -> Engine:
             return Engine(unit, op.kernel)
         case Requantize():
             return Engine(Unit.AVERAGE_POOL, unit_kernel)
-        case Add():
+        case SumChannels():
+            return Engine(Unit.CHANNEL_SUM, unit_kernel)
+        case Add() | ElementWise():
             return Engine(Unit.ELEMENTWISE, unit_kernel)

@@ -183,15 +183,28 @@ class PoolKind(Enum):
     AVERAGE = "average"
 
 
+class Rounding(Enum):
+    """How a scaled result is rounded: once with ties upwards, or twice as gemmlowp does."""
+
+    NATURAL = "natural"
+    TWICE = "twice"
+
+
 @dataclass(frozen=True)
 class OpBase:
-    """What all operators have: one result, limits for it, and where in the model they come from."""
+    """What all operators have: one result, limits for it, and where in the model they come from.
+
+    ``table`` names a constant of 256 values of the OFM's type that replace the results: an 8-bit
+    result looks up its own entry (counted from the least value), a 32-bit one is limited to int8
+    for that.
+    """
 
     name: str
     ifm: Operand
     ofm: Operand
     clamp: Clamp
     origin: str = field(default="", kw_only=True)
+    table: str = field(default="", kw_only=True)
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
@@ -262,7 +275,53 @@ class Requantize(OpBase):
     """Change scale, zero point or type, element by element; with equal ones it is a copy."""
 
 
-NpuOp = Conv2D | DepthwiseConv2D | Pool | Add | Requantize
+class ElementKind(Enum):
+    """What an element-wise operator makes of its operands a (IFM) and b (second one)."""
+
+    ADD = "add"
+    SUB = "sub"
+    MUL = "mul"
+    MIN = "min"
+    MAX = "max"
+    SHIFT_LEFT = "shl"
+    SHIFT_RIGHT = "shr"
+    LEADING_ZEROS = "clz"
+
+    @property
+    def is_unary(self) -> bool:
+        """Return whether there is no second operand."""
+        return self is ElementKind.LEADING_ZEROS
+
+
+@dataclass(frozen=True)
+class ElementWise(OpBase):
+    """Integer arithmetic on elements less their zero points; ``ifm2`` may have extents of 1.
+
+    ``rescale`` is the factor of the result of ADD, SUB and MUL; where operands have 32 bits the
+    NPU takes its shift only. None is for 8-bit ADD and SUB: the operands are brought to one scale
+    by their quantisation, and the result to the OFM's. ``swapped`` computes b OP a. Results of 8
+    bits get the OFM's zero point and limits, those of 32 bits neither; a product beyond 32 bits
+    saturates.
+    """
+
+    kind: ElementKind
+    ifm2: Operand | None = None
+    rescale: Rescale | None = Rescale(1, 0)
+    rounding: Rounding = Rounding.TWICE
+    swapped: bool = False
+
+    @property
+    def inputs(self) -> tuple[Operand, ...]:
+        """Return one or two feature maps."""
+        return (self.ifm,) if self.ifm2 is None else (self.ifm, self.ifm2)
+
+
+@dataclass(frozen=True)
+class SumChannels(OpBase):
+    """The sum over the channels of each position; the OFM has one channel."""
+
+
+NpuOp = Conv2D | DepthwiseConv2D | Pool | Add | Requantize | ElementWise | SumChannels
 
 
 @dataclass(frozen=True)
@@ -288,16 +347,21 @@ class NpuGraph:
     def rolling_tensors(self) -> frozenset[str]:
         """Return the tensors whose rows can be made and used piece by piece.
 
-        A tensor that somebody sees under another shape is not one: rows then mean nothing.
+        A tensor that somebody sees with other rows is not one: they then mean nothing.
         """
         reshaped = {
             operand.tensor
             for op in self.ops
             for operand in (*op.inputs, op.ofm)
-            if operand.shape != self.tensors[operand.tensor].shape
+            if operand.shape.h != self.tensors[operand.tensor].shape.h
         }
         tall = {name for name, tensor in self.tensors.items() if tensor.shape.h > 1}
         return frozenset(tall - reshaped)
+
+    @cached_property
+    def dense_tensors(self) -> frozenset[str]:
+        """Return the tensors that must lie in memory as NHWC: what is summed over channels."""
+        return frozenset(op.ifm.tensor for op in self.ops if isinstance(op, SumChannels))
 
     @property
     def macs(self) -> int:

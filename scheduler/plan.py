@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tvm_ethosu.scheduler.arch import ALIGN_BYTES, BRICK_CHANNELS, Layout
-from tvm_ethosu.scheduler.ir import Add, NpuGraph, Requantize, Tensor
+from tvm_ethosu.scheduler.ir import Add, ElementWise, NpuGraph, Requantize, Tensor
 from tvm_ethosu.scheduler.ports import Block
 from tvm_ethosu.scheduler.stripes import (
     DOWNWARDS,
@@ -130,7 +130,10 @@ def choose_layout(graph: NpuGraph, tensor: Tensor) -> Layout:
     fits_bricks = tensor.shape.c % BRICK_CHANNELS == 0
     return (
         Layout.NHCWB16
-        if seen_as_is and fits_bricks and is_inner(graph, tensor.name)
+        if seen_as_is
+        and fits_bricks
+        and is_inner(graph, tensor.name)
+        and tensor.name not in graph.dense_tensors
         else Layout.NHWC
     )
 
@@ -261,7 +264,7 @@ def _is_element_by_element(graph: NpuGraph, source: str, target: str) -> bool:
         operand.shape == writer.ofm.shape and operand.dtype is writer.ofm.dtype for operand in read
     )
     layouts = {choose_layout(graph, graph.tensors[name]) for name in (source, target)}
-    return isinstance(writer, Add | Requantize) and alike and len(layouts) == 1
+    return isinstance(writer, Add | ElementWise | Requantize) and alike and len(layouts) == 1
 
 
 def _without_own_reads(use: RowUse, source: str, target: str) -> RowUse:

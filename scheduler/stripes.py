@@ -14,6 +14,7 @@ from tvm_ethosu.scheduler.ir import (
     Add,
     Conv2D,
     DepthwiseConv2D,
+    ElementWise,
     NpuGraph,
     NpuOp,
     Operand,
@@ -21,6 +22,7 @@ from tvm_ethosu.scheduler.ir import (
     Pool,
     Requantize,
     Shape,
+    SumChannels,
 )
 
 
@@ -81,10 +83,10 @@ def cut_op(op: NpuOp, rows: Rows) -> NpuOp:
     match op:
         case Conv2D() | DepthwiseConv2D() | Pool():
             return replace(op, ifm=ifm, ofm=ofm, padding=_padding(op, rows))
-        case Add():
+        case Add() | ElementWise() if op.ifm2 is not None:
             ifm2 = _cut(op.ifm2, input_rows(op, op.ifm2, rows))
             return replace(op, ifm=ifm, ofm=ofm, ifm2=ifm2)
-        case Requantize():
+        case Add() | ElementWise() | Requantize() | SumChannels():
             return replace(op, ifm=ifm, ofm=ofm)
 
 

@@ -6,6 +6,8 @@
 - A tensor is written once, before it is read; inputs and constants are never written.
 - Every output is written by an operator.
 - Weights are OHWI and agree with kernel, IFM and OFM; there is one bias and rescale per channel.
+- Element-wise operators have the operands and types that the NPU takes, and fitting factors.
+- A table has 256 values of the OFM's type.
 - Weights lie within 9 bits and biases within 40: the encoder drops the rest silently.
 """
 
@@ -21,7 +23,20 @@ from tvm_ethosu.scheduler.arch import (
     MIN_WEIGHT,
 )
 from tvm_ethosu.scheduler.errors import InternalError
-from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, NpuGraph, NpuOp, Operand, Pool
+from tvm_ethosu.scheduler.ir import (
+    Conv2D,
+    DepthwiseConv2D,
+    DType,
+    ElementKind,
+    ElementWise,
+    NpuGraph,
+    NpuOp,
+    Operand,
+    Pool,
+    Rescale,
+    Shape,
+    SumChannels,
+)
 
 
 def _require(condition: bool, graph: NpuGraph, where: str, what: str) -> None:
@@ -71,6 +86,55 @@ def _verify_weights(graph: NpuGraph, op: Conv2D | DepthwiseConv2D) -> None:
         _require(fits, graph, op.name, f"{rescale} does not fit the scale stream")
 
 
+_WORDS_ONLY = (ElementKind.SHIFT_LEFT, ElementKind.SHIFT_RIGHT, ElementKind.LEADING_ZEROS)
+_UNSCALED = (ElementKind.MIN, ElementKind.MAX, *_WORDS_ONLY)
+
+
+def _verify_elements(graph: NpuGraph, op: ElementWise) -> None:
+    unary = op.ifm2 is None
+    _require(op.kind.is_unary == unary, graph, op.name, f"{op.kind.value} with a wrong arity")
+    types = {operand.dtype for operand in op.inputs}
+    _require(len(types) == 1, graph, op.name, "operands of different types")
+    words = op.ifm.dtype is DType.I32
+    _require(words or op.kind not in _WORDS_ONLY, graph, op.name, f"{op.kind.value} needs int32")
+    _require(op.ifm.shape == op.ofm.shape, graph, op.name, f"{op.ifm} is broadcast to {op.ofm}")
+    if op.ifm2 is not None:
+        first, second = op.ifm.shape, op.ifm2.shape
+        pairs = ((second.h, first.h), (second.w, first.w), (second.c, first.c))
+        fits = all(extent in (1, whole) for extent, whole in pairs)
+        _require(fits, graph, op.name, f"{op.ifm2} can't be broadcast to {op.ifm}")
+    _verify_factor(graph, op)
+
+
+def _verify_factor(graph: NpuGraph, op: ElementWise) -> None:
+    rescale, kind = op.rescale, op.kind
+    if rescale is None:
+        by_scales = kind in (ElementKind.ADD, ElementKind.SUB) and op.ifm.dtype.size_bytes == 1
+        _require(by_scales, graph, op.name, f"{kind.value} of {op.ifm} needs a factor")
+        return
+    fits = 0 <= rescale.shift <= MAX_RESCALE_SHIFT and 0 <= rescale.multiplier < 1 << 32
+    _require(fits, graph, op.name, f"{rescale} does not fit its register")
+    unscaled = rescale == Rescale(1, 0)
+    _require(unscaled or kind not in _UNSCALED, graph, op.name, f"{kind.value} has a factor")
+
+
+def _verify_sum(graph: NpuGraph, op: SumChannels) -> None:
+    ifm, ofm = op.ifm, op.ofm
+    expected = Shape(1, ifm.shape.h, ifm.shape.w, 1)
+    _require(ofm.shape == expected, graph, op.name, f"the sum of {ifm} is not {ofm}")
+    words = ifm.dtype is DType.I32 and ofm.dtype is DType.I32
+    _require(words, graph, op.name, "sums are made of int32")
+
+
+def _verify_table(graph: NpuGraph, op: NpuOp) -> None:
+    constant = graph.constants.get(op.table)
+    _require(constant is not None, graph, op.name, f"no table {op.table}")
+    assert constant is not None
+    fits = constant.data.shape == (256,) and constant.data.dtype.name == op.ofm.dtype.value
+    what = f"table of {constant.data.size} {constant.data.dtype} for {op.ofm}"
+    _require(fits and op.ofm.dtype in (DType.I8, DType.I32), graph, op.name, what)
+
+
 def verify_graph(graph: NpuGraph) -> NpuGraph:
     """Check the invariants above and return the graph.
 
@@ -89,6 +153,12 @@ def verify_graph(graph: NpuGraph) -> NpuGraph:
             _verify_weights(graph, op)
         if isinstance(op, Conv2D | DepthwiseConv2D | Pool):
             _verify_windows(graph, op)
+        if isinstance(op, ElementWise):
+            _verify_elements(graph, op)
+        if isinstance(op, SumChannels):
+            _verify_sum(graph, op)
+        if op.table:
+            _verify_table(graph, op)
     computed = {op.ofm.tensor for op in graph.ops}
     for name in graph.outputs:
         _require(name in computed, graph, name, "an output that no operator writes")

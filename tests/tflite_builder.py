@@ -194,6 +194,44 @@ class NetBuilder:
         fields = {0: ("Float32", beta)}
         return self._add("SOFTMAX", (x.index,), result, "SoftmaxOptions", fields)
 
+    def arithmetic(
+        self,
+        code: str,
+        a: Value,
+        b: Value,
+        *,
+        scale: float,
+        zero_point: int,
+        activation: str = "NONE",
+        name: str | None = "",
+    ) -> Value:
+        """Add SUB, MUL, MINIMUM or MAXIMUM of two operands."""
+        shape = np.broadcast_shapes(a.shape, b.shape)
+        result = self._result(shape, scale, zero_point, name)
+        if code in ("MINIMUM", "MAXIMUM"):
+            return self._add(code, (a.index, b.index), result, "MaximumMinimumOptions", {})
+        fields: Fields = {0: ("Int8", getattr(ActivationFunctionType, activation))}
+        return self._add(code, (a.index, b.index), result, f"{code.title()}Options", fields)
+
+    def curve(
+        self,
+        code: str,
+        x: Value,
+        scale: float,
+        zero_point: int,
+        fields: Fields | None = None,
+        name: str | None = "",
+    ) -> Value:
+        """Add an operator of one value by its code, such as TANH."""
+        result = self._result(x.shape, scale, zero_point, name)
+        options = {"LEAKY_RELU": "LeakyReluOptions", "ABS": "AbsOptions"}.get(code, "NONE")
+        return self._add(code, (x.index,), result, options, fields or {})
+
+    def log_softmax(self, x: Value, name: str | None = "") -> Value:
+        """Add an operator that the NPU does not take: an example of work for the CPU."""
+        result = self._result(x.shape, 16 / 256, 255 if self.dtype == "uint8" else 127, name)
+        return self._add("LOG_SOFTMAX", (x.index,), result, "LogSoftmaxOptions", {})
+
     # --- parts of operators ----------------------------------------------------------------------
 
     def _pool(

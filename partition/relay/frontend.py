@@ -152,6 +152,20 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             return super().convert_squeeze(op)
         return relay.squeeze(self.get_tensor_expr(self.get_input_tensors(op)[0]))
 
+    def convert_softmax(self, op: Any) -> relay.Expr:
+        """Convert a softmax; TVM's own conversion leaves out the factor beta."""
+        options = tflite.SoftmaxOptions()
+        options.Init(op.BuiltinOptions().Bytes, op.BuiltinOptions().Pos)
+        if options.Beta() == 1.0:
+            return super().convert_softmax(op)
+        data, result = self.get_input_tensors(op)[0], self.get_output_tensors(op)[0]
+        out = self.get_tensor_expr(data)
+        if data.qnn_params:
+            out = self.dequantize(out, data)
+        beta = relay.const(options.Beta(), "float32")
+        out = relay.nn.softmax(relay.multiply(out, beta), axis=-1)
+        return self.quantize(out, result) if result.qnn_params else out
+
     def convert_fully_connected(self, op: Any) -> relay.Expr:
         """Convert a dense layer; TVM's own conversion takes one weight scale only."""
         weights = self.get_input_tensors(op)[1]

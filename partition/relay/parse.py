@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,14 @@ from tvm import relay
 
 from tvm_ethosu.partition.params import (
     AddParams,
+    ClipParams,
     ConvParams,
     PoolParams,
     RequantizeParams,
     ReshapeParams,
     TensorType,
 )
-from tvm_ethosu.scheduler.ir import Clamp, DType, Kernel, Padding, PoolKind, Quant
+from tvm_ethosu.scheduler.ir import Clamp, DType, ElementKind, Kernel, Padding, PoolKind, Quant
 
 
 def tensor_type(expr: relay.Expr) -> TensorType:
@@ -245,6 +247,52 @@ def parse_max_pool(body: relay.Call) -> PoolParams:
     """Parse ``[clip] nn.max_pool2d``."""
     clip, pool = _peel(body, "clip")
     return _pool_params(body, clip, pool, pool.args[0], PoolKind.MAX)
+
+
+def parse_arithmetic(kind: ElementKind) -> Callable[[relay.Call], AddParams]:
+    """Return the parser of ``[clip] qnn.subtract`` and the like."""
+    return lambda body: replace(parse_add(body), kind=kind)
+
+
+def parse_comparison(kind: ElementKind) -> Callable[[relay.Call], AddParams]:
+    """Return the parser of ``minimum`` or ``maximum``, which compare values as they are."""
+
+    def parse(body: relay.Call) -> AddParams:
+        ofm, quant = tensor_type(body), Quant()
+        return AddParams(
+            origin=span_name(body),
+            ifm=tensor_type(body.args[0]),
+            ofm=ofm,
+            per_channel=False,
+            ifm2=tensor_type(body.args[1]),
+            ifm_quant=quant,
+            ifm2_quant=quant,
+            ofm_quant=quant,
+            clamp=_clamp(None, ofm.dtype),
+            kind=kind,
+        )
+
+    return parse
+
+
+# What the importer lets a fused activation follow. On the NPU it is in a composite by now.
+_LIMITED = ("qnn.requantize", "qnn.add", "qnn.subtract", "qnn.mul", "nn.max_pool2d", "cast")
+
+
+def parse_clip(body: relay.Call) -> ClipParams:
+    """Parse ``clip``."""
+    ofm, quant = tensor_type(body), Quant()
+    before = call_name(body.args[0])
+    return ClipParams(
+        origin=span_name(body),
+        ifm=tensor_type(body.args[0]),
+        ofm=ofm,
+        ifm_quant=quant,
+        ofm_quant=quant,
+        per_channel=False,
+        clamp=_clamp(body, ofm.dtype),
+        limited=before if before in _LIMITED else "",
+    )
 
 
 def parse_add(body: relay.Call) -> AddParams:

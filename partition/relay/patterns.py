@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 
 
@@ -43,6 +45,21 @@ def max_pool() -> DFPattern:
 def add() -> DFPattern:
     """Return ``qnn.add [clip]``."""
     return _clipped(is_op("qnn.add")(wildcard(), wildcard(), *_constants(6)))
+
+
+def arithmetic(call: str) -> Callable[[], DFPattern]:
+    """Return the pattern ``call [clip]`` of a quantised operator of two operands."""
+    return lambda: _clipped(is_op(call)(wildcard(), wildcard(), *_constants(6)))
+
+
+def comparison(call: str) -> Callable[[], DFPattern]:
+    """Return the pattern ``call`` of an operator of two operands of one quantisation."""
+    return lambda: is_op(call)(wildcard(), wildcard())
+
+
+def clip() -> DFPattern:
+    """Return ``clip``."""
+    return is_op("clip")(wildcard())
 
 
 def requantize() -> DFPattern:

@@ -69,10 +69,10 @@ def test_explain_lists_every_operator_with_its_reason(
     assert main(["explain", str(path), "--json", str(report_path)]) == 0
     operators = json.loads(report_path.read_text())["operators"]
     assert [row["operator"] for row in operators] == [
-        "CONV_2D", "CONV_2D", "SOFTMAX", "CONV_2D", "CONV_2D",
+        "CONV_2D", "CONV_2D", "LOG_SOFTMAX", "CONV_2D", "CONV_2D",
     ]  # fmt: skip
     assert [row["npu_function"] is None for row in operators] == [False, False, True, False, False]
-    assert "no row for nn.softmax" in capsys.readouterr().out
+    assert "no row for nn.log_softmax" in capsys.readouterr().out
 
 
 def test_run_checks_against_tflite_micro(
@@ -204,8 +204,8 @@ def test_a_network_of_several_inputs_runs(tmp_path: Path) -> None:
 def test_a_cpu_operator_with_other_numbers_is_no_fault_of_the_npu_after_it(tmp_path: Path) -> None:
     net = NetBuilder("int8", seed=11)
     x = net.conv2d(net.input((1, 6, 6, 8)), filters=8)
-    net.output(net.conv2d(net.softmax(x, beta=3.0), filters=8, stride=(1, 1)))
-    path, report_path = tmp_path / "softmax.tflite", tmp_path / "run.json"
+    net.output(net.conv2d(net.log_softmax(x), filters=8, stride=(1, 1)))
+    path, report_path = tmp_path / "log_softmax.tflite", tmp_path / "run.json"
     path.write_bytes(net.build())
     assert main(["run", str(path), "--check", "--count", "5", "--json", str(report_path)]) == 0
     comparisons = json.loads(report_path.read_text())["comparisons"]
@@ -224,5 +224,5 @@ def test_what_tvm_cannot_compile_for_the_cpu_is_named(
     assert main(["compile", str(path), "-o", str(tmp_path / "out")]) == 2
     text = capsys.readouterr().err
     assert "TVM can't compile what stays on the CPU (Shift amount is 33)" in text
-    assert "no row for nn.softmax" in text
+    assert "no row for nn.log_softmax" in text
     assert "Traceback" not in text

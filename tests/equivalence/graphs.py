@@ -99,8 +99,8 @@ def _dense(net: NetBuilder, values: list[Value], step: Step) -> Value:
     return net.dense(values[step.a % len(values)], units=step.channels)
 
 
-def _softmax(net: NetBuilder, values: list[Value], step: Step) -> Value:
-    return net.quantize(net.softmax(values[step.a % len(values)]), 0.02, step.b % 200 - 100)
+def _log_softmax(net: NetBuilder, values: list[Value], step: Step) -> Value:
+    return net.quantize(net.log_softmax(values[step.a % len(values)]), 0.02, step.b % 200 - 100)
 
 
 KINDS: dict[str, Callable[[NetBuilder, list[Value], Step], Value]] = {
@@ -114,7 +114,7 @@ KINDS: dict[str, Callable[[NetBuilder, list[Value], Step], Value]] = {
     "reshape": _reshape,
     "dense": _dense,
 }
-ALL_KINDS = KINDS | {"softmax": _softmax}
+ALL_KINDS = KINDS | {"log_softmax": _log_softmax}
 
 
 def graphs(

@@ -60,59 +60,59 @@ def compare_on_host(
 
 
 def check_on_host(data: bytes, accelerator: str, functions: int | None = None) -> None:
-    """Check what NPU functions write; softmax, on the CPU, is TVM's arithmetic."""
+    """Check what NPU functions write; log_softmax, on the CPU, is TVM's arithmetic."""
     comparisons = compare_on_host(data, accelerator, functions)
     assert not [c for c in comparisons if c.on_npu and not c.is_equal]
 
 
-def _after_softmax(net: NetBuilder, x: Value) -> Value:
-    return net.quantize(net.softmax(x), 0.03, -7)
+def _after_log_softmax(net: NetBuilder, x: Value) -> Value:
+    return net.quantize(net.log_softmax(x), 0.03, -7)
 
 
-def softmax_between(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+def log_softmax_between(net: NetBuilder, x: Value) -> tuple[Value, ...]:
     y = net.conv2d(x, filters=16)
-    return (net.conv2d(_after_softmax(net, y), filters=16),)
+    return (net.conv2d(_after_log_softmax(net, y), filters=16),)
 
 
-def softmax_beside_a_skip(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+def log_softmax_beside_a_skip(net: NetBuilder, x: Value) -> tuple[Value, ...]:
     y = net.conv2d(x, filters=16)
-    return (net.add(y, net.conv2d(_after_softmax(net, y), filters=16)),)
+    return (net.add(y, net.conv2d(_after_log_softmax(net, y), filters=16)),)
 
 
-def softmax_beside_a_skip_of_a_reshape(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+def log_softmax_beside_a_skip_of_a_reshape(net: NetBuilder, x: Value) -> tuple[Value, ...]:
     y = net.reshape(net.conv2d(x, filters=16), (1, 4, 16, 16))
-    return (net.add(y, net.conv2d(_after_softmax(net, y), filters=16)), y)
+    return (net.add(y, net.conv2d(_after_log_softmax(net, y), filters=16)), y)
 
 
-def softmax_first(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    return (net.conv2d(_after_softmax(net, x), filters=16),)
+def log_softmax_first(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    return (net.conv2d(_after_log_softmax(net, x), filters=16),)
 
 
-def softmax_last(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    return (net.softmax(net.dense(x, units=10)),)
+def log_softmax_last(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+    return (net.log_softmax(net.dense(x, units=10)),)
 
 
-def softmax_and_npu_read_one_output(net: NetBuilder, x: Value) -> tuple[Value, ...]:
+def log_softmax_and_npu_read_one_output(net: NetBuilder, x: Value) -> tuple[Value, ...]:
     y = net.conv2d(x, filters=16)
-    return net.softmax(y), net.max_pool(y), y
+    return net.log_softmax(y), net.max_pool(y), y
 
 
 def three_functions(net: NetBuilder, x: Value) -> tuple[Value, ...]:
     y = net.conv2d(x, filters=16)
-    z = net.conv2d(_after_softmax(net, y), filters=16)
-    w = net.conv2d(_after_softmax(net, z), filters=16)
+    z = net.conv2d(_after_log_softmax(net, y), filters=16)
+    w = net.conv2d(_after_log_softmax(net, z), filters=16)
     return net.add(net.add(y, z), w), z
 
 
 FAMILIES: dict[str, tuple[Family, int]] = {
     family.__name__: (family, functions)
     for family, functions in (
-        (softmax_between, 2),
-        (softmax_beside_a_skip, 2),
-        (softmax_beside_a_skip_of_a_reshape, 2),
-        (softmax_first, 1),
-        (softmax_last, 1),
-        (softmax_and_npu_read_one_output, 1),
+        (log_softmax_between, 2),
+        (log_softmax_beside_a_skip, 2),
+        (log_softmax_beside_a_skip_of_a_reshape, 2),
+        (log_softmax_first, 1),
+        (log_softmax_last, 1),
+        (log_softmax_and_npu_read_one_output, 1),
         (three_functions, 3),
     )
 }
@@ -131,7 +131,7 @@ def check(graph: Graph) -> None:
     check_on_host(build(graph).build(), graph.accelerators[0])
 
 
-KINDS = ("conv", "pool", "add", "add_pooled", "reshape", "softmax", "dense")
+KINDS = ("conv", "pool", "add", "add_pooled", "reshape", "log_softmax", "dense")
 test_graphs, test_graphs_thoroughly = examples_of(graphs(KINDS, steps=7), check, quick=8)
 
 

@@ -167,7 +167,7 @@ OUTSIDE = [
     Limit((2, 6, 6, 3), _conv(), c.batch_is_one, "input batch is 2"),
     Limit((2, 6, 6, 3), _maximum((2, 2)), c.batch_is_one, "input batch is 2"),
     Limit((2, 6, 6, 3), _average((2, 2)), c.batch_is_one, "input batch is 2"),
-    Limit((2, 6, 6, 3), _add(2, 6, 6, 3), c.batch_is_one, "input batch is 2"),
+    Limit((2, 6, 6, 3), _add(1, 6, 6, 3), c.batch_is_one_or_rows, "output shape is 2x6x6x3"),
     Limit((1, 2, 2, 3, 4), _add(1, 2, 2, 3, 4), c.rank_fits, "input rank is 5"),
     Limit((1, 2, 2, 3, 4), _quantize(0.7), c.rank_fits, "input rank is 5"),
     Limit(

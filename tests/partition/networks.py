@@ -13,11 +13,11 @@ from tvm_ethosu.partition.tflite_file import TfliteFile, parse_tflite
 
 
 def two_functions(inner_channels: int = 16) -> TfliteFile:
-    """conv, conv, softmax (CPU), conv, conv: two NPU functions with CPU work between them."""
+    """conv, conv, log_softmax (CPU), conv, conv: two NPU functions with CPU work between them."""
     net = NetBuilder("int8", seed=3)
     x = net.input((1, 8, 8, 16))
     before = net.conv2d(net.conv2d(x, filters=inner_channels), filters=32)
-    after = net.conv2d(net.conv2d(net.softmax(before), filters=16), filters=8)
+    after = net.conv2d(net.conv2d(net.log_softmax(before), filters=16), filters=8)
     net.output(after)
     return parse_tflite(net.build())
 

@@ -1,0 +1,244 @@
+"""Functions of one int8 value as tables of all results, calculated as TFLite's kernels do.
+
+The kernels are those of kernels/internal/reference (integer_ops for logistic and tanh).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tvm_ethosu.partition import fixed_point as fp
+from tvm_ethosu.partition.constraints import (
+    Constraint,
+    dims_fit,
+    elementwise_extents_fit,
+    rank_fits,
+)
+from tvm_ethosu.partition.lower import Lowered, elementwise_shape, to_shape
+from tvm_ethosu.partition.params import CurveParams, OpParams
+from tvm_ethosu.partition.quantize import quantize_multiplier
+from tvm_ethosu.partition.report import Rejection
+from tvm_ethosu.scheduler.errors import InternalError
+from tvm_ethosu.scheduler.ir import Clamp, Constant, DType, Operand, Requantize, Rescale
+
+_VALUES = range(DType.I8.minimum, DType.I8.maximum + 1)
+# Logistic and tanh take their argument in Q4.27.
+_INTEGER_BITS = 4
+
+
+def _limited(value: int) -> int:
+    return max(DType.I8.minimum, min(DType.I8.maximum, value))
+
+
+def _factor(real: float) -> Rescale:
+    found = quantize_multiplier(real)
+    if found is None:
+        raise InternalError(f"a factor of {real} passed the constraints wrongly")
+    return found
+
+
+def _is_near_one_or_more(real: float) -> bool:
+    """Return whether a factor needs no right shift, and a left one of at most 31 bits."""
+    return math.isfinite(real) and 0.5 <= real < 2.0**31
+
+
+def _saturating_curve(
+    params: CurveParams, function: Callable[[int], int], result_shift: int
+) -> list[int]:
+    """Return ``function`` in Q0.31 shifted right, and the ends of the range far from zero."""
+    factor = _factor(_argument_factor(params))
+    radius = fp.input_radius(_INTEGER_BITS, 31 - factor.shift)
+
+    def result(value: int) -> int:
+        x = value - params.ifm_quant.zero_point
+        if abs(x) >= radius:
+            return DType.I8.maximum if x > 0 else DType.I8.minimum
+        argument = fp.rescaled(x, factor.multiplier, factor.shift)
+        shifted = fp.divide_by_power(function(argument), result_shift)
+        return _limited(shifted + params.ofm_quant.zero_point)
+
+    return [result(value) for value in _VALUES]
+
+
+def _argument_factor(params: CurveParams) -> float:
+    return params.ifm_quant.scale * (1 << (31 - _INTEGER_BITS))
+
+
+def _logistic(params: CurveParams) -> list[int]:
+    return _saturating_curve(params, fp.logistic, 23)
+
+
+def _tanh(params: CurveParams) -> list[int]:
+    return _saturating_curve(params, fp.tanh, 24)
+
+
+def _ratio(params: CurveParams) -> float:
+    return params.ifm_quant.scale / params.ofm_quant.scale
+
+
+def _scaled_values(params: CurveParams, slope: Callable[[int], tuple[int, Rescale]]) -> list[int]:
+    """Return values times a factor; ``slope`` gives both for a value less its zero point."""
+
+    def result(value: int) -> int:
+        x, factor = slope(value - params.ifm_quant.zero_point)
+        scaled = fp.rescaled(x, factor.multiplier, factor.shift)
+        return _limited(scaled + params.ofm_quant.zero_point)
+
+    return [result(value) for value in _VALUES]
+
+
+def _leaky_relu(params: CurveParams) -> list[int]:
+    identity = _factor(_ratio(params))
+    alpha = params.ifm_quant.scale * params.alpha / params.ofm_quant.scale
+    lower = _factor(alpha)
+    return _scaled_values(params, lambda x: (x, identity if x >= 0 else lower))
+
+
+def _abs(params: CurveParams) -> list[int]:
+    factor = _factor(_ratio(params))
+    return _scaled_values(params, lambda x: (abs(x), factor))
+
+
+# --- hard-swish: 16 bits --------------------------------------------------------------------------
+
+_MAX16 = (1 << 15) - 1
+
+
+def _short_factor(real: float) -> tuple[int, int]:
+    """Return a factor as a multiplier of 15 bits and a left shift."""
+    factor = _factor(real)
+    return min(_MAX16, (factor.multiplier + (1 << 15)) >> 16), 31 - factor.shift
+
+
+def _saturate16(value: int) -> int:
+    return max(-_MAX16 - 1, min(_MAX16, value))
+
+
+def _high_multiply16(a: int, b: int) -> int:
+    return _saturate16((a * b + (1 << 14)) >> 15)
+
+
+def _swish_factors(params: CurveParams) -> tuple[float, float]:
+    """Return the factors to the result, and to units of 3 / 2**15, in float32 as TFLite does."""
+    fine = np.float32(1 / 128) * np.float32(params.ifm_quant.scale)
+    unit = np.float32(3) / np.float32(32768)
+    return float(fine / np.float32(params.ofm_quant.scale)), float(fine / unit)
+
+
+def _gate(fine: int, multiplier: int, exponent: int) -> int:
+    """Return (x + 3) / 6 limited to 0..1, in units of 2**-15."""
+    value = fine
+    if exponent > 0:
+        value = _saturate16(value << (exponent - 1))
+    value = _high_multiply16(value, multiplier)
+    if exponent > 0:
+        value = _saturate16(value << 1)
+    value = fp.divide_by_power(value, max(0, -exponent))
+    return (value + (1 << 15)) >> 1
+
+
+def _hard_swish(params: CurveParams) -> list[int]:
+    to_result, to_gate = _swish_factors(params)
+    multiplier, exponent = _short_factor(to_result)
+    gate_factor = _short_factor(to_gate)
+
+    def result(value: int) -> int:
+        fine = (value - params.ifm_quant.zero_point) << 7
+        product = _gate(fine, *gate_factor) * _high_multiply16(fine, multiplier)
+        high = _saturate16((abs(product) >> 15) * (1 if product >= 0 else -1))
+        scaled = fp.divide_by_power(high, -exponent)
+        return _limited(scaled + params.ofm_quant.zero_point)
+
+    return [result(value) for value in _VALUES]
+
+
+_TABLES: dict[str, Callable[[CurveParams], list[int]]] = {
+    "logistic": _logistic,
+    "tanh": _tanh,
+    "leaky_relu": _leaky_relu,
+    "abs": _abs,
+    "hard_swish": _hard_swish,
+}
+
+
+def lower_curve(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lowered:
+    """Return a copy of the input whose values are looked up in a table."""
+    assert isinstance(params, CurveParams)
+    table = Constant(f"{name}_table", np.array(_TABLES[params.function](params), np.int8))
+    shape = elementwise_shape(to_shape(params.ofm.dims))
+    if shape is None:
+        raise InternalError(f"{params.origin}: {params.ofm.dims} passed the constraints wrongly")
+    op = Requantize(
+        name,
+        Operand(ifms[0], shape, DType.I8),
+        Operand(ofm, shape, DType.I8),
+        Clamp(DType.I8.minimum, DType.I8.maximum),
+        origin=params.origin,
+        table=table.name,
+    )
+    return Lowered(op, (table,))
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+def curve_is_int8(params: OpParams) -> Rejection | None:
+    """Inputs and outputs are int8."""
+    for name, dtype in (("input type", params.ifm.dtype), ("output type", params.ofm.dtype)):
+        if dtype != "int8":
+            return Rejection(name, dtype, "int8")
+    return None
+
+
+def curve_is_known(params: OpParams) -> Rejection | None:
+    """The function is one that TFLite has."""
+    assert isinstance(params, CurveParams)
+    if params.function not in _TABLES:
+        return Rejection("function", params.function, ", ".join(_TABLES))
+    return None
+
+
+def curve_scales_fit(params: OpParams) -> Rejection | None:
+    """The scales are those that TFLite's kernel takes: logistic 1/256, tanh 1/128, positive."""
+    assert isinstance(params, CurveParams)
+    fixed = {"logistic": (1 / 256, -128), "tanh": (1 / 128, 0)}.get(params.function)
+    ofm = (params.ofm_quant.scale, params.ofm_quant.zero_point)
+    if fixed is not None and ofm != fixed:
+        value = f"{ofm[0]:.6g} with zero point {ofm[1]}"
+        return Rejection("output scale", value, f"1/{round(1 / fixed[0])} with {fixed[1]}")
+    for what, factor, fits in _factors(params):
+        if not fits:
+            return Rejection(what, f"{factor:.6g}", "one that TFLite's kernel can use")
+    return None
+
+
+def _factors(params: CurveParams) -> list[tuple[str, float, bool]]:
+    """Return the factors that a table needs: name, value, whether it can be used."""
+    if params.function in ("logistic", "tanh"):
+        factor = _argument_factor(params)
+        return [("factor to the argument", factor, _is_near_one_or_more(factor))]
+    if params.function == "hard_swish":
+        to_result, to_gate = _swish_factors(params)
+        return [
+            ("factor to the output", to_result, 0 < to_result < 1),
+            ("factor to the gate", to_gate, quantize_multiplier(to_gate) is not None),
+        ]
+    ratio = _ratio(params)
+    found = [("factor to the output", ratio, quantize_multiplier(ratio) is not None)]
+    if params.function == "leaky_relu":
+        lower = ratio * params.alpha
+        found.append(("lower slope", lower, quantize_multiplier(lower) is not None))
+    return found
+
+
+CURVE_CONSTRAINTS: tuple[Constraint, ...] = (
+    rank_fits,
+    dims_fit,
+    curve_is_int8,
+    curve_is_known,
+    elementwise_extents_fit,
+    curve_scales_fit,
+)

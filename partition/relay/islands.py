@@ -1,0 +1,112 @@
+"""Operators that TVM's TFLite importer calculates in float, between a dequantize and a quantize.
+
+The NPU takes such an island as a whole, in integers; what is in it says which operator it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relay
+from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
+
+from tvm_ethosu.partition.params import CurveParams, SoftmaxParams
+from tvm_ethosu.partition.relay.parse import call_name, span_name, tensor_type
+from tvm_ethosu.scheduler.ir import Quant
+
+
+def _dequantized() -> DFPattern:
+    return is_op("qnn.dequantize")(wildcard(), is_constant(), is_constant())
+
+
+def _quantized(value: DFPattern) -> DFPattern:
+    return is_op("qnn.quantize")(value, is_constant(), is_constant())
+
+
+def softmax() -> DFPattern:
+    """Return ``dequantize [multiply] nn.softmax quantize``; the factor is beta."""
+    scaled = _dequantized().optional(lambda x: is_op("multiply")(x, is_constant()))
+    return _quantized(is_op("nn.softmax")(scaled))
+
+
+def _number(expr: relay.Expr) -> Any:
+    return np.asarray(expr.data.numpy()).reshape(-1)[0]
+
+
+def _quant(call: relay.Call) -> Quant:
+    """Return the quantization that a quantize or dequantize works with."""
+    return Quant(float(_number(call.args[1])), int(_number(call.args[2])))
+
+
+def parse_softmax(body: relay.Call) -> SoftmaxParams:
+    """Parse what ``softmax`` matches."""
+    main = body.args[0]
+    scaled = main.args[0]
+    has_beta = call_name(scaled) == "multiply"
+    dequantize = scaled.args[0] if has_beta else scaled
+    ifm = tensor_type(dequantize.args[0])
+    rank = len(ifm.dims)
+    return SoftmaxParams(
+        origin=span_name(body),
+        ifm=ifm,
+        ofm=tensor_type(body),
+        ifm_quant=_quant(dequantize),
+        ofm_quant=_quant(body),
+        axis=int(main.attrs.axis) % rank,
+        beta=float(_number(scaled.args[1])) if has_beta else 1.0,
+    )
+
+
+# --- functions of one value -----------------------------------------------------------------------
+
+
+def curve(call: str) -> Callable[[], DFPattern]:
+    """Return the pattern ``dequantize call quantize``."""
+    return lambda: _quantized(is_op(call)(_dequantized()))
+
+
+def hard_swish() -> DFPattern:
+    """Return ``x * clip(x + constant) / constant`` of a dequantized x, quantized."""
+    x = _dequantized()
+    gate = is_op("clip")(is_op("add")(x, is_constant()))
+    return _quantized(is_op("divide")(is_op("multiply")(x, gate), is_constant()))
+
+
+def parse_curve(function: str) -> Callable[[relay.Call], CurveParams]:
+    """Return the parser of what ``curve`` matches."""
+
+    def parse(body: relay.Call) -> CurveParams:
+        main = body.args[0]
+        alpha = float(main.attrs.alpha) if function == "leaky_relu" else 0.0
+        return _curve(body, main.args[0], function, alpha)
+
+    return parse
+
+
+def parse_hard_swish(body: relay.Call) -> CurveParams:
+    """Parse what ``hard_swish`` matches; with other constants it is another function."""
+    divide = body.args[0]
+    multiply = divide.args[0]
+    clip = multiply.args[1]
+    add = clip.args[0]
+    limits = (float(clip.attrs.a_min), float(clip.attrs.a_max))
+    constants = (float(_number(add.args[1])), *limits, float(_number(divide.args[1])))
+    is_known = constants == (3.0, 0.0, 6.0, 6.0)
+    function = "hard_swish" if is_known else "x * clip(x + {}, {}, {}) / {}".format(*constants)
+    return _curve(body, multiply.args[0], function)
+
+
+def _curve(
+    body: relay.Call, dequantize: relay.Call, function: str, alpha: float = 0.0
+) -> CurveParams:
+    return CurveParams(
+        span_name(body),
+        tensor_type(dequantize.args[0]),
+        tensor_type(body),
+        function,
+        _quant(dequantize),
+        _quant(body),
+        alpha,
+    )

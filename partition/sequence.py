@@ -1,0 +1,125 @@
+"""Several NPU operators that together are one operator of the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tvm_ethosu.partition.lower import Lowered
+from tvm_ethosu.scheduler.ir import (
+    Clamp,
+    Constant,
+    DType,
+    ElementKind,
+    ElementWise,
+    Kernel,
+    NpuOp,
+    Operand,
+    Padding,
+    Pool,
+    PoolKind,
+    Quant,
+    Rescale,
+    Rounding,
+    Shape,
+    SumChannels,
+    Tensor,
+)
+
+_UNIT = Rescale(1, 0)
+_NO_QUANT = Quant()
+
+
+class OpSequence:
+    """Collects operators in order, with the tensors and constants between them."""
+
+    def __init__(self, name: str, origin: str) -> None:
+        self.name = name
+        self.origin = origin
+        self._ops: list[NpuOp] = []
+        self._tensors: dict[str, Tensor] = {}
+        self._constants: dict[str, Constant] = {}
+
+    def lowered(self) -> Lowered:
+        """Return what was collected."""
+        return Lowered(
+            self._ops[-1],
+            tuple(self._constants.values()),
+            tuple(self._ops[:-1]),
+            tuple(self._tensors.values()),
+        )
+
+    # --- operands ---------------------------------------------------------------------------------
+
+    def tensor(self, shape: Shape, dtype: DType, quant: Quant = _NO_QUANT) -> Operand:
+        """Return a new tensor between two operators."""
+        return self._declare(f"{self.name}_t{len(self._tensors)}", shape, dtype, quant)
+
+    def scalar(self, value: int) -> Operand:
+        """Return a constant of one int32."""
+        name = f"{self.name}_word_{value}"
+        self._constants[name] = Constant(name, np.full((1, 1, 1, 1), value, np.int32))
+        return self._declare(name, Shape(1, 1, 1, 1), DType.I32, Quant())
+
+    def table(self, values: npt.NDArray[Any]) -> str:
+        """Return the name of a new table."""
+        name = f"{self.name}_table"
+        self._constants[name] = Constant(name, values)
+        return name
+
+    def _declare(self, name: str, shape: Shape, dtype: DType, quant: Quant) -> Operand:
+        self._tensors[name] = Tensor(name, shape, dtype)
+        return Operand(name, shape, dtype, quant)
+
+    # --- operators --------------------------------------------------------------------------------
+
+    def elements(
+        self, kind: ElementKind, a: Operand, b: Operand | None, ofm: Operand, **options: Any
+    ) -> Operand:
+        """Add an element-wise operator; for ``options`` see ``ElementWise``."""
+        op = ElementWise(
+            self._op_name(kind.value), a, ofm, _limits(ofm), kind, b, origin=self.origin, **options
+        )
+        return self._add(op)
+
+    def words(
+        self,
+        kind: ElementKind,
+        a: Operand,
+        b: Operand | None = None,
+        *,
+        rescale: Rescale = _UNIT,
+        swapped: bool = False,
+    ) -> Operand:
+        """Add an element-wise operator from int32 to int32; the result is like ``a``."""
+        ofm = self.tensor(a.shape, DType.I32)
+        return self.elements(kind, a, b, ofm, rescale=rescale, swapped=swapped)
+
+    def shift_right(self, a: Operand, b: Operand, ofm: Operand | None = None) -> Operand:
+        """Add a right shift of int32 that rounds to nearest, ties upwards."""
+        ofm = ofm or self.tensor(a.shape, DType.I32)
+        return self.elements(ElementKind.SHIFT_RIGHT, a, b, ofm, rounding=Rounding.NATURAL)
+
+    def pool(self, kind: PoolKind, ifm: Operand, ofm: Operand, kernel: Kernel) -> Operand:
+        """Add a pooling operator without padding."""
+        name = self._op_name(kind.value)
+        op = Pool(name, ifm, ofm, _limits(ofm), kind, kernel, Padding(), origin=self.origin)
+        return self._add(op)
+
+    def sum_channels(self, ifm: Operand, ofm: Operand) -> Operand:
+        """Add a sum over channels."""
+        name = self._op_name("sum")
+        return self._add(SumChannels(name, ifm, ofm, _limits(ofm), origin=self.origin))
+
+    def _op_name(self, what: str) -> str:
+        return f"{self.name}_{len(self._ops)}_{what}"
+
+    def _add(self, op: NpuOp) -> Operand:
+        self._ops.append(op)
+        return op.ofm
+
+
+def _limits(ofm: Operand) -> Clamp:
+    return Clamp(ofm.dtype.minimum, ofm.dtype.maximum)
