@@ -20,7 +20,17 @@ from tvm_ethosu.backend.program import (
 from tvm_ethosu.scheduler.allocate import Allocation
 from tvm_ethosu.scheduler.arch import ALIGN_BYTES, MAX_DIM, MAX_REGIONS, Arch
 from tvm_ethosu.scheduler.blocks import choose_block
-from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, NpuGraph, NpuOp
+from tvm_ethosu.scheduler.ir import (
+    Clamp,
+    Conv2D,
+    DepthwiseConv2D,
+    Move,
+    NpuGraph,
+    NpuOp,
+    Operand,
+    Part,
+    Requantize,
+)
 from tvm_ethosu.scheduler.plan import Buffer, Layout, Schedule
 from tvm_ethosu.scheduler.ports import Block
 from tvm_ethosu.scheduler.stripes import Step, cut_op, input_rows
@@ -153,11 +163,37 @@ class _Emitter:
             vela.set_constants(operation, *self._constant_ranges(operation, whole, block))
         return operation
 
+    def _operations(
+        self, step: Step, placements: Mapping[str, vela.Placement]
+    ) -> list[vela.Operation]:
+        op = self.graph.ops[step.op]
+        if not isinstance(op, Move):
+            return [self._operation(step, placements)]
+        return [self._copy(op, part, placements) for part in op.parts]
+
+    def _copy(
+        self, op: Move, part: Part, placements: Mapping[str, vela.Placement]
+    ) -> vela.Operation:
+        """Return the copy of one part of a move."""
+        source, dtype = op.inputs[part.source].tensor, op.ofm.dtype
+        ifm = Operand(source, part.shape, dtype)
+        ofm = Operand(op.ofm.tensor, part.shape, dtype)
+        copy = Requantize(op.name, ifm, ofm, Clamp(dtype.minimum, dtype.maximum), origin=op.origin)
+        views = {
+            source: vela.View(placements[source], 0, part.read),
+            ofm.tensor: vela.View(placements[ofm.tensor], 0, part.write),
+        }
+        operation = vela.make_operation(copy, views)
+        vela.set_block(operation, choose_block(copy, vela.legal_blocks(operation, self.arch)))
+        return operation
+
     def invocation(self, steps: Sequence[Step]) -> Invocation:
         io = _io_tensors(self.graph, steps)
         regions = {name: FIRST_IO_REGION + index for index, name in enumerate(io)}
         placements = self.placements | {name: _whole(region, 0) for name, region in regions.items()}
-        operations = [self._operation(step, placements) for step in steps]
+        operations = [
+            operation for step in steps for operation in self._operations(step, placements)
+        ]
         words = vela.command_stream(operations, self.arch)
         bindings = tuple(self._io_binding(name, region) for name, region in regions.items())
         return Invocation(words, bindings)

@@ -33,15 +33,22 @@ from tvm_ethosu.scheduler.ir import (
     Requantize,
     Rescale,
     Shape,
+    Tensor,
 )
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """One NPU operator and the constants that it brings along."""
+    """The NPU operator that writes the result, and the constants that it brings along.
+
+    Where it takes several operators, ``before`` are the others in order and ``tensors`` what they
+    pass on, constant feature maps included.
+    """
 
     op: NpuOp
     constants: tuple[Constant, ...] = ()
+    before: tuple[NpuOp, ...] = ()
+    tensors: tuple[Tensor, ...] = ()
 
 
 def to_shape(dims: Sequence[int]) -> Shape:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm_ethosu.scheduler.ir import Add, Conv2D, DepthwiseConv2D, NpuOp, Pool, Requantize
+from tvm_ethosu.scheduler.ir import Add, Conv2D, DepthwiseConv2D, Move, NpuOp, Pool, Requantize
 from tvm_ethosu.scheduler.ports import Block
 
 # Reading a byte of weights from flash costs about as much as this many bytes from SRAM: the
@@ -43,7 +43,7 @@ def traffic_bytes(op: NpuOp, block: Block) -> int:
         case DepthwiseConv2D():
             weights = op.kernel.elements * ofm.c
             return plane * ofm.c + _FLASH_BYTE_COST * weights * rows * columns
-        case Pool() | Requantize():
+        case Pool() | Requantize() | Move():
             return plane * ofm.c
         case Add():
             return 2 * plane * ofm.c

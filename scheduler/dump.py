@@ -6,6 +6,7 @@ from tvm_ethosu.scheduler.ir import (
     Add,
     Conv2D,
     DepthwiseConv2D,
+    Move,
     NpuGraph,
     NpuOp,
     Pool,
@@ -52,6 +53,8 @@ def op_text(graph: NpuGraph, op: NpuOp) -> str:
         case Requantize():
             detail = f"requantize({op.ifm} scale={op.ifm.quant.scale:.6g}) "
             detail += f"scale={op.ofm.quant.scale:.6g}"
+        case Move():
+            detail = f"move({', '.join(map(str, op.inputs))}) parts={len(op.parts)}"
     return f"{op.ofm} = {detail} clamp={op.clamp}"
 
 

@@ -262,7 +262,39 @@ class Requantize(OpBase):
     """Change scale, zero point or type, element by element; with equal ones it is a copy."""
 
 
-NpuOp = Conv2D | DepthwiseConv2D | Pool | Add | Requantize
+@dataclass(frozen=True)
+class Strides:
+    """How a box lies within a tensor's dense form, in elements; channels are neighbours."""
+
+    start: int
+    row: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """A box of elements on its way: ``source`` is the index of an input of the Move."""
+
+    source: int
+    shape: Shape
+    read: Strides
+    write: Strides
+
+
+@dataclass(frozen=True)
+class Move(OpBase):
+    """Elements of one or several tensors under other coordinates; parts fill the OFM once."""
+
+    others: tuple[Operand, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def inputs(self) -> tuple[Operand, ...]:
+        """Return the feature maps that the operator reads."""
+        return (self.ifm, *self.others)
+
+
+NpuOp = Conv2D | DepthwiseConv2D | Pool | Add | Requantize | Move
 
 
 @dataclass(frozen=True)
@@ -297,7 +329,13 @@ class NpuGraph:
             if operand.shape != self.tensors[operand.tensor].shape
         }
         tall = {name for name, tensor in self.tensors.items() if tensor.shape.h > 1}
-        return frozenset(tall - reshaped)
+        return frozenset(tall - reshaped - self.dense_tensors)
+
+    @cached_property
+    def dense_tensors(self) -> frozenset[str]:
+        """Return the tensors that must lie in memory as NHWC: those that a Move goes through."""
+        moves = [op for op in self.ops if isinstance(op, Move)]
+        return frozenset(operand.tensor for op in moves for operand in (*op.inputs, op.ofm))
 
     @property
     def macs(self) -> int:

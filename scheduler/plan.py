@@ -111,7 +111,10 @@ def choose_layout(graph: NpuGraph, tensor: Tensor) -> Layout:
     fits_bricks = tensor.shape.c % BRICK_CHANNELS == 0
     return (
         Layout.NHCWB16
-        if seen_as_is and fits_bricks and is_inner(graph, tensor.name)
+        if seen_as_is
+        and fits_bricks
+        and is_inner(graph, tensor.name)
+        and tensor.name not in graph.dense_tensors
         else Layout.NHWC
     )
 

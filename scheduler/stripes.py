@@ -14,6 +14,7 @@ from tvm_ethosu.scheduler.ir import (
     Add,
     Conv2D,
     DepthwiseConv2D,
+    Move,
     NpuGraph,
     NpuOp,
     Operand,
@@ -52,6 +53,8 @@ def input_rows(op: NpuOp, operand: Operand, rows: Rows) -> Rows:
     """
     if operand.shape.h == 1:
         return Rows(0, 1)
+    if isinstance(op, Move):
+        return Rows(0, operand.shape.h)
     if not isinstance(op, Conv2D | DepthwiseConv2D | Pool):
         return rows
     kernel, top = op.kernel, op.padding.top
@@ -86,6 +89,8 @@ def cut_op(op: NpuOp, rows: Rows) -> NpuOp:
             return replace(op, ifm=ifm, ofm=ofm, ifm2=ifm2)
         case Requantize():
             return replace(op, ifm=ifm, ofm=ofm)
+        case Move():
+            return op
 
 
 def _mirror(rows: Rows, height: int) -> Rows:

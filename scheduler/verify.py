@@ -6,6 +6,7 @@
 - A tensor is written once, before it is read; inputs and constants are never written.
 - Every output is written by an operator.
 - Weights are OHWI and agree with kernel, IFM and OFM; there is one bias and rescale per channel.
+- The parts of a Move stay inside of its tensors and write each element of the OFM once.
 - Weights lie within 9 bits and biases within 40: the encoder drops the rest silently.
 """
 
@@ -21,7 +22,17 @@ from tvm_ethosu.scheduler.arch import (
     MIN_WEIGHT,
 )
 from tvm_ethosu.scheduler.errors import InternalError
-from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, NpuGraph, NpuOp, Operand, Pool
+from tvm_ethosu.scheduler.ir import (
+    Conv2D,
+    DepthwiseConv2D,
+    Move,
+    NpuGraph,
+    NpuOp,
+    Operand,
+    Part,
+    Pool,
+    Strides,
+)
 
 
 def _require(condition: bool, graph: NpuGraph, where: str, what: str) -> None:
@@ -71,6 +82,29 @@ def _verify_weights(graph: NpuGraph, op: Conv2D | DepthwiseConv2D) -> None:
         _require(fits, graph, op.name, f"{rescale} does not fit the scale stream")
 
 
+def _last_element(part: Part, strides: Strides) -> int:
+    shape = part.shape
+    rows, columns = (shape.h - 1) * strides.row, (shape.w - 1) * strides.column
+    return strides.start + rows + columns + shape.c - 1
+
+
+def _verify_parts(graph: NpuGraph, op: Move) -> None:
+    written = np.zeros(op.ofm.shape.elements, np.int8)
+    for part in op.parts:
+        source = op.inputs[part.source]
+        for strides, operand in ((part.read, source), (part.write, op.ofm)):
+            steps = (strides.start, strides.row, strides.column)
+            inside = min(steps) >= 0 and _last_element(part, strides) < operand.shape.elements
+            _require(inside, graph, op.name, f"{part} leaves {operand}")
+        _require(source.dtype is op.ofm.dtype, graph, op.name, f"{source} has another type")
+        in_range = all(1 <= n <= MAX_DIM for n in (part.shape.h, part.shape.w, part.shape.c))
+        _require(in_range, graph, op.name, f"an extent of {part} is not 1 to {MAX_DIM}")
+        at = part.write
+        shape = (part.shape.h, part.shape.w, part.shape.c)
+        np.lib.stride_tricks.as_strided(written[at.start :], shape, (at.row, at.column, 1))[:] += 1
+    _require(bool(np.all(written == 1)), graph, op.name, "not every element is written once")
+
+
 def verify_graph(graph: NpuGraph) -> NpuGraph:
     """Check the invariants above and return the graph.
 
@@ -89,6 +123,8 @@ def verify_graph(graph: NpuGraph) -> NpuGraph:
             _verify_weights(graph, op)
         if isinstance(op, Conv2D | DepthwiseConv2D | Pool):
             _verify_windows(graph, op)
+        if isinstance(op, Move):
+            _verify_parts(graph, op)
     computed = {op.ofm.tensor for op in graph.ops}
     for name in graph.outputs:
         _require(name in computed, graph, name, "an output that no operator writes")

@@ -123,7 +123,8 @@ class _GraphBuilder:
         op_name = f"op{len(self.ops)}_{rule.name.removeprefix('ethos-u.')}"
         lowered = rule.lower(params, op_name, sources, ofm)
         self.constants |= {constant.name: constant for constant in lowered.constants}
-        self.ops.append(lowered.op)
+        self.tensors |= {tensor.name: tensor for tensor in lowered.tensors}
+        self.ops += (*lowered.before, lowered.op)
         self.names[call] = ofm
 
     def add_copy(self, source: str, of: TensorType, origin: str) -> str:
