@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from tvm_ethosu.backend import vela
 from tvm_ethosu.backend.parameters import Encoder
@@ -20,7 +21,8 @@ from tvm_ethosu.backend.program import (
 )
 from tvm_ethosu.scheduler.allocate import Allocation
 from tvm_ethosu.scheduler.arch import ALIGN_BYTES, MAX_DIM, MAX_REGIONS, Layout
-from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, NpuGraph
+from tvm_ethosu.scheduler.engine import operations
+from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, Move, NpuGraph, NpuOp, Part
 from tvm_ethosu.scheduler.plan import Buffer, Schedule, Transfer
 from tvm_ethosu.scheduler.ports import Block
 from tvm_ethosu.scheduler.stripes import Step, cut_op, input_rows
@@ -56,10 +58,10 @@ def _io_tensors(graph: NpuGraph, ops: Iterable[int]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel operation: a step of the schedule with its block config."""
+    """A step of the schedule with the block configs of its kernel operations."""
 
     step: Step
-    block: Block
+    blocks: tuple[Block, ...]
 
 
 Command = Kernel | Transfer
@@ -70,11 +72,11 @@ def commands(schedule: Schedule) -> list[Command]:
     result: list[Command] = []
     begun = -1
     segments = {i: n for n, s in enumerate(schedule.segments) for i in range(s.start, s.stop)}
-    for step, block in zip(schedule.steps, schedule.blocks, strict=True):
+    for step, blocks in zip(schedule.steps, schedule.blocks, strict=True):
         while begun < segments[step.op]:
             begun += 1
             result += [t for t in schedule.transfers if t.before == begun]
-        result.append(Kernel(step, block))
+        result.append(Kernel(step, blocks))
     return result
 
 
@@ -121,6 +123,20 @@ def _with_own_transfers(runs: Sequence[Sequence[Command]], position: int) -> lis
 def _whole(region: int, offset: int) -> vela.Placement:
     """Return the placement of a tensor that is in memory from its first row to its last."""
     return vela.Placement(region, offset, Layout.NHWC, _MANY_ROWS)
+
+
+def _copy(
+    part: Part, copy: NpuOp, block: Block, placements: Mapping[str, vela.Placement]
+) -> vela.Operation:
+    """Return the copy of one part of a move."""
+    source, target = copy.ifm.tensor, copy.ofm.tensor
+    views = {
+        source: vela.View(placements[source], 0, part.read),
+        target: vela.View(placements[target], 0, part.write),
+    }
+    operation = vela.make_operation(copy, views)
+    vela.set_block(operation, block)
+    return operation
 
 
 class _Emitter:
@@ -190,7 +206,7 @@ class _Emitter:
     def _transfer(self, transfer: Transfer) -> vela.Copy:
         schedule = self.allocation.schedule
         pairs = zip(schedule.steps, schedule.blocks, strict=True)
-        depth = next(block.c for step, block in pairs if step.op == transfer.op)
+        depth = next(blocks[0].c for step, blocks in pairs if step.op == transfer.op)
         scales, _ = self._constant_ranges(transfer.op, depth)
         at = self.allocation.addresses[transfer.buffer]
         return vela.make_copy(
@@ -201,7 +217,7 @@ class _Emitter:
     def _operation(
         self, kernel: Kernel, placements: Mapping[str, vela.Placement]
     ) -> vela.Operation:
-        step, block = kernel.step, kernel.block
+        step, (block,) = kernel.step, kernel.blocks
         whole = self.graph.ops[step.op]
         views = {
             operand.tensor: vela.View(
@@ -218,6 +234,15 @@ class _Emitter:
             operation = vela.with_table(operation, self._table(whole.table))
         return operation
 
+    def _operations(
+        self, kernel: Kernel, placements: Mapping[str, vela.Placement]
+    ) -> list[vela.Operation]:
+        op = self.graph.ops[kernel.step.op]
+        if not isinstance(op, Move):
+            return [self._operation(kernel, placements)]
+        parts = zip(op.parts, operations(op), kernel.blocks, strict=True)
+        return [_copy(part, copy, block, placements) for part, copy, block in parts]
+
     def _table(self, name: str) -> vela.Range:
         """Return where a table lies among the constants."""
         if name not in self.tables:
@@ -230,13 +255,13 @@ class _Emitter:
         io = [name for name in _arguments(self.graph) if name in touched]
         regions = {name: FIRST_IO_REGION + index for index, name in enumerate(io)}
         placements = self.placements | {name: _whole(region, 0) for name, region in regions.items()}
-        operations = [
-            self._operation(command, placements)
-            if isinstance(command, Kernel)
-            else self._transfer(command)
-            for command in run
-        ]
-        words = vela.command_stream(operations, self.encoder.arch)
+        made: list[vela.Operation | vela.Copy] = []
+        for command in run:
+            if isinstance(command, Kernel):
+                made += self._operations(command, placements)
+            else:
+                made.append(self._transfer(command))
+        words = vela.command_stream(made, self.encoder.arch)
         bindings = tuple(self._io_binding(name, region) for name, region in regions.items())
         return Invocation(words, bindings)
 
@@ -259,7 +284,7 @@ class _Emitter:
 
 
 def scratch_tensors(allocation: Allocation) -> tuple[ScratchTensor, ...]:
-    """Return the memory map of the scratch; each step of the schedule is one kernel operation."""
+    """Return the memory map of the scratch."""
     schedule = allocation.schedule
     graph, used = schedule.graph, _used_positions(schedule)
 
@@ -279,19 +304,21 @@ def scratch_tensors(allocation: Allocation) -> tuple[ScratchTensor, ...]:
 
 
 def _used_positions(schedule: Schedule) -> Mapping[str, Sequence[int]]:
-    """Return at which steps each buffer is in use; transfers come after the step before them."""
+    """Return at which kernels each buffer is in use; transfers come after the kernel before."""
     graph, used = schedule.graph, dict[str, list[int]]()
     buffers = {transfer.op: transfer.buffer for transfer in schedule.transfers}
+    kernels = list(accumulate((len(blocks) for blocks in schedule.blocks), initial=0))
     for transfer in schedule.transfers:
         start = schedule.segments[transfer.before].start
         after = next(n for n, step in enumerate(schedule.steps) if step.op >= start)
-        used[transfer.buffer] = [after - 1]
+        used[transfer.buffer] = [kernels[after] - 1]
     for position, step in enumerate(schedule.steps):
+        own = (kernels[position], kernels[position + 1] - 1)
         op = graph.ops[step.op]
         for operand in (*op.inputs, op.ofm):
-            used.setdefault(operand.tensor, []).append(position)
+            used.setdefault(operand.tensor, []).extend(own)
         if step.op in buffers:
-            used[buffers[step.op]].append(position)
+            used[buffers[step.op]].extend(own)
     return used
 
 

@@ -42,6 +42,7 @@ from tvm_ethosu.scheduler.ir import (
     ElementKind,
     ElementWise,
     Kernel,
+    Move,
     NpuOp,
     Operand,
     Padding,
@@ -50,6 +51,7 @@ from tvm_ethosu.scheduler.ir import (
     Requantize,
     Rescale,
     Rounding,
+    Strides,
     SumChannels,
 )
 from tvm_ethosu.scheduler.ports import Block
@@ -141,15 +143,22 @@ def _traversal(op: NpuOp) -> Any:
 
 @dataclass(frozen=True)
 class View:
-    """Rows of a placed tensor, from ``first_row`` on, as many as the operand has."""
+    """Rows of a placed tensor, from ``first_row`` on, as many as the operand has.
+
+    With ``strides`` the operand is a box within the tensor, which is in memory as a whole.
+    """
 
     placement: Placement
     first_row: int
+    strides: Strides | None = None
 
 
 def _tiles(operand: Operand, view: View) -> Any:
     """Return the tiles of rows in a rolling buffer: up to its end, and on from its begin."""
     shape, placement = operand.shape, view.placement
+    if view.strides is not None:
+        start = placement.offset + view.strides.start * operand.dtype.size_bytes
+        return api.NpuTileBox(shape.h, 0, shape.w, [start, 0, 0, 0])
     row_bytes = shape.w * shape.c * operand.dtype.size_bytes
     slot = view.first_row % placement.rows
     upper = min(shape.h, placement.rows - slot)
@@ -169,6 +178,10 @@ def _feature_map(operand: Operand, view: View) -> Any:
     feature_map.region = view.placement.region
     feature_map.shape = api.NpuShape3D(shape.h, shape.w, shape.c)
     feature_map.tiles = _tiles(operand, view)
+    if view.strides is not None:
+        size = operand.dtype.size_bytes
+        row, column = view.strides.row * size, view.strides.column * size
+        feature_map.strides = api.NpuShape3D(height=row, width=column, depth=size)
     feature_map.layout = _LAYOUTS[view.placement.layout]
     feature_map.quantization = api.NpuQuantization(operand.quant.scale, operand.quant.zero_point)
     feature_map.name = operand.tensor
@@ -246,6 +259,8 @@ def _bare_operation(op: NpuOp) -> tuple[Any, Kernel, Padding]:
                 # Vela's factor for 1/n is rounded up, which is right for a single rounding only.
                 operation.rounding_mode = api.NpuRoundingMode.NATURAL
             return operation, op.kernel, op.padding
+        case Move():
+            raise InternalError(f"{op.name}: parts of a move are operations of their own")
         case Add() | ElementWise() | Requantize() | SumChannels():
             return _bare_pointwise(op), Kernel(1, 1), Padding()
 
@@ -374,8 +389,11 @@ def command_stream(operations: Sequence[Operation | Copy], arch: Arch) -> tuple[
         words = api.npu_generate_register_command_stream(
             _with_table_transfers(operations, arch), _ACCELERATORS[arch.accelerator]
         )
-    kernels = [operation.op for operation in operations if isinstance(operation, Operation)]
-    unsafe = [_block_dependency_is_unsafe(op) for op in kernels]
+    kernels = [operation for operation in operations if isinstance(operation, Operation)]
+    unsafe = [
+        _block_dependency_is_unsafe(operation.op) or _meet_in_a_box(before, operation)
+        for before, operation in zip((None, *kernels), kernels, strict=False)
+    ]
     return _wait_for_previous(tuple(int(word) for word in words), unsafe)
 
 
@@ -444,6 +462,16 @@ def _block_dependency_is_unsafe(op: NpuOp) -> bool:
             return op.padding.top != op.padding.right
         case _:
             return False
+
+
+def _meet_in_a_box(before: Operation | None, operation: Operation) -> bool:
+    """Return whether an operator reads what the one before wrote, and one of them sees a box of it.
+
+    Vela compares their coordinates, which count from different elements then.
+    """
+    if before is None or before.op.ofm.tensor not in {o.tensor for o in operation.op.inputs}:
+        return False
+    return before.vela.ofm.strides is not None or operation.vela.ifm.strides is not None
 
 
 _SET_BLOCKDEP = 0x12F

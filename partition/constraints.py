@@ -177,6 +177,15 @@ def conv_padding_fits(params: OpParams) -> Rejection | None:
     return _padding_fits(params.padding, Padding(before, before, after, after))
 
 
+def pad_can_be_folded(params: OpParams) -> Rejection | None:
+    """A pad in front is constant, spatial, of the zero point, and narrower than the kernel."""
+    assert isinstance(params, ConvParams)
+    if params.folded_pad:
+        return Rejection("pad", params.folded_pad, "the convolution's own padding")
+    vertical, horizontal = params.kernel.dilated_h - 1, params.kernel.dilated_w - 1
+    return _padding_fits(params.padding, Padding(vertical, horizontal, vertical, horizontal))
+
+
 def groups_fit(params: OpParams) -> Rejection | None:
     """The convolution has one group, or one group per input channel."""
     assert isinstance(params, ConvParams)

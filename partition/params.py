@@ -34,7 +34,8 @@ class ConvParams(OpParams):
     ``weights`` is OHWI (I = 1 for depthwise) with the zero point taken off; ``bias`` is None or
     one int64 per output channel; ``requantize_scales`` is the scale that the model gives the
     accumulator, which must be ``ifm.scale * weight_scales``. ``channel_axes`` are the output
-    dimensions along which the model applies the bias and per-channel scales.
+    dimensions along which the model applies the bias and per-channel scales. ``folded_pad`` says
+    why a pad in front can't become ``padding``, and is empty otherwise.
     """
 
     kind: str
@@ -52,6 +53,7 @@ class ConvParams(OpParams):
     layout: str
     channel_axes: tuple[int, ...]
     clamp: Clamp
+    folded_pad: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tvm import relay
 from tvm.relay.dataflow_pattern import DFPattern
@@ -22,8 +23,10 @@ from tvm_ethosu.partition.lower import (
     lower_pool,
     lower_requantize,
 )
+from tvm_ethosu.partition.moves import MOVE_CONSTRAINTS, lower_move
 from tvm_ethosu.partition.params import ConvParams, OpParams
-from tvm_ethosu.partition.relay import islands, parse, patterns
+from tvm_ethosu.partition.reductions import REDUCTION_CONSTRAINTS, lower_reduction
+from tvm_ethosu.partition.relay import islands, movement, parse, patterns
 from tvm_ethosu.partition.report import Rejection
 from tvm_ethosu.partition.softmax import SOFTMAX_CONSTRAINTS, lower_softmax
 from tvm_ethosu.scheduler.ir import ElementKind
@@ -34,6 +37,8 @@ Lower = Callable[[OpParams, str, Sequence[str], str], Lowered]
 @dataclass(frozen=True)
 class Rule:
     """One operator: ``lower`` is None when it becomes addressing only.
+
+    ``moves_only`` says that it rearranges memory, which is no reason to go to the NPU.
 
     ``calls`` are the Relay operators without which the pattern can't match; ``kind`` narrows
     convolutions, which share one pattern.
@@ -48,6 +53,12 @@ class Rule:
     lower: Lower | None
     realised_as: str
     kind: str | None = None
+    moves_only: bool = False
+
+    @property
+    def does_work(self) -> bool:
+        """Return whether the NPU computes something, rather than copying it."""
+        return self.lower is not None and not self.moves_only
 
     def applies(self, params: OpParams) -> bool:
         """Return whether the parsed operator is of this row's kind."""
@@ -114,7 +125,50 @@ _ARITHMETIC = (
     (ElementKind.MAX, "MAXIMUM", "maximum", *_COMPARED, "maximum"),
 )
 
+# Relay call, TFLite's name, pattern if it is not the call with one argument, parser.
+_MOVES: tuple[tuple[str, str, Callable[[], DFPattern] | None, Callable[..., OpParams]], ...] = (
+    (
+        "qnn.concatenate",
+        "CONCATENATION",
+        movement.quantized_concatenate,
+        movement.parse_concatenate,
+    ),
+    ("concatenate", "PACK", movement.concatenate, movement.parse_concatenate),
+    ("nn.pad", "PAD, PADV2", movement.pad, movement.parse_pad),
+    ("nn.mirror_pad", "MIRROR_PAD", None, movement.parse_mirror_pad),
+    ("strided_slice", "SLICE, STRIDED_SLICE, SPLIT, UNPACK", None, movement.parse_strided_slice),
+    ("transpose", "TRANSPOSE", None, movement.parse_transpose),
+    ("reverse", "REVERSE_V2", None, movement.parse_reverse),
+    ("tile", "TILE", None, movement.parse_tile),
+    ("take", "GATHER", movement.gather, movement.parse_gather),
+    ("nn.depth_to_space", "DEPTH_TO_SPACE", None, movement.parse_depth_to_space),
+    ("nn.space_to_depth", "SPACE_TO_DEPTH", None, movement.parse_space_to_depth),
+    (
+        "image.resize2d",
+        "RESIZE_NEAREST_NEIGHBOR",
+        movement.resize_nearest,
+        movement.parse_resize_nearest,
+    ),
+)
+
+# TFLite's name, kind of convolution, name of the row.
+_CONVS = (("CONV_2D", "conv2d", "conv2d"), ("DEPTHWISE_CONV_2D", "depthwise", "depthwise_conv2d"))
+
 RULES: tuple[Rule, ...] = (
+    *(
+        Rule(
+            f"ethos-u.padded_{name}",
+            f"PAD with {tflite}",
+            ("qnn.conv2d", "qnn.requantize"),
+            patterns.padded_conv2d,
+            parse.parse_padded_conv,
+            (*_SPATIAL, *_KERNEL, *_WEIGHTS, c.pad_can_be_folded),
+            lower_conv,
+            "padding of the convolution",
+            kind=kind,
+        )
+        for tflite, kind, name in _CONVS
+    ),
     Rule(
         "ethos-u.conv2d",
         "CONV_2D",
@@ -270,6 +324,41 @@ RULES: tuple[Rule, ...] = (
             ("squeeze", "SQUEEZE", patterns.squeeze),
             ("expand_dims", "EXPAND_DIMS", patterns.expand_dims),
         )
+    ),
+    *(
+        Rule(
+            f"ethos-u.{name}",
+            tflite,
+            (name, "qnn.requantize"),
+            partial(patterns.reduction, name),
+            parse.parse_reduction,
+            (
+                *_TENSORS,
+                c.types_are_equal,
+                *REDUCTION_CONSTRAINTS,
+            ),
+            lower_reduction,
+            realised,
+        )
+        for name, tflite, realised in (
+            ("mean", "MEAN", "convolution with weights of 1"),
+            ("sum", "SUM", "convolution with weights of 1"),
+            ("max", "REDUCE_MAX", "maximum pooling"),
+        )
+    ),
+    *(
+        Rule(
+            f"ethos-u.{call}",
+            tflite,
+            (call,),
+            pattern or movement.one_input(call),
+            parser,
+            (*_TENSORS, *MOVE_CONSTRAINTS),
+            lower_move,
+            "copies of boxes",
+            moves_only=True,
+        )
+        for call, tflite, pattern, parser in _MOVES
     ),
 )
 

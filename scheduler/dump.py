@@ -7,6 +7,7 @@ from tvm_ethosu.scheduler.ir import (
     Conv2D,
     DepthwiseConv2D,
     ElementWise,
+    Move,
     NpuGraph,
     NpuOp,
     Pool,
@@ -62,6 +63,8 @@ def op_text(graph: NpuGraph, op: NpuOp) -> str:
             detail += f"rescale={scaling} {op.rounding.value}"
         case SumChannels():
             detail = f"sum_channels({op.ifm})"
+        case Move():
+            detail = f"move({', '.join(map(str, op.inputs))}) parts={len(op.parts)}"
     table = f" table={_constant_text(graph, op.table)}" if op.table else ""
     return f"{op.ofm} = {detail} clamp={op.clamp}{table}"
 

@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tvm_ethosu.scheduler.arch import SUB_KERNEL
+from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import (
     Add,
+    Clamp,
     Conv2D,
     DepthwiseConv2D,
     ElementWise,
     Kernel,
+    Move,
     NpuOp,
+    Operand,
     Pool,
     PoolKind,
     Requantize,
@@ -82,8 +86,30 @@ def part_kernel_first(op: Conv2D) -> bool:
     return depth <= 8 or part_use > depth_use
 
 
+def operations(op: NpuOp) -> tuple[NpuOp, ...]:
+    """Return the operations that an operator is made of: itself, or the copies of a Move."""
+    if not isinstance(op, Move):
+        return (op,)
+    dtype = op.ofm.dtype
+    limits = Clamp(dtype.minimum, dtype.maximum)
+    return tuple(
+        Requantize(
+            op.name,
+            Operand(op.inputs[part.source].tensor, part.shape, dtype),
+            Operand(op.ofm.tensor, part.shape, dtype),
+            limits,
+            origin=op.origin,
+        )
+        for part in op.parts
+    )
+
+
 def engine(op: NpuOp) -> Engine:
-    """Return how the NPU does an operator."""
+    """Return how the NPU does an operation.
+
+    Raises:
+        InternalError: it is a Move, whose parts are operations of their own.
+    """
     unit_kernel = Kernel(1, 1)
     match op:
         case Conv2D():
@@ -97,5 +123,7 @@ def engine(op: NpuOp) -> Engine:
             return Engine(Unit.AVERAGE_POOL, unit_kernel)
         case SumChannels():
             return Engine(Unit.CHANNEL_SUM, unit_kernel)
+        case Move():
+            raise InternalError(f"{op.name}: parts of a move are operations of their own")
         case Add() | ElementWise():
             return Engine(Unit.ELEMENTWISE, unit_kernel)

@@ -9,7 +9,8 @@ import numpy as np
 
 from tvm_ethosu.scheduler.blocks import Integers, legal_blocks
 from tvm_ethosu.scheduler.cost import Parameters, Work, operation_cycles, transfer_cycles
-from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, NpuGraph, NpuOp
+from tvm_ethosu.scheduler.engine import operations
+from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, Move, NpuGraph, NpuOp, Shape
 from tvm_ethosu.scheduler.plan import choose_layout
 from tvm_ethosu.scheduler.ports import Block, Hardware
 from tvm_ethosu.scheduler.stripes import Rows, Step, cut_op, input_rows
@@ -17,10 +18,10 @@ from tvm_ethosu.scheduler.stripes import Rows, Step, cut_op, input_rows
 
 @dataclass(frozen=True)
 class Timed:
-    """A block config and the cycles that an operation takes with it."""
+    """A step's cycles, and the block config of each of its operations (one, save for moves)."""
 
     cycles: float
-    block: Block
+    blocks: tuple[Block, ...]
 
 
 @dataclass(frozen=True)
@@ -78,15 +79,19 @@ class Estimator:
         )
         return OpChoice(tuple(t[depth] for t in options), self.parameter_bytes(index, depth))
 
-    def step_cycles(self, step: Step, block: Block, in_sram: bool) -> float:
-        """Return the cycles of a step with a block config."""
-        blocks = np.array([(block.h, block.w, block.c)])
-        op, target = self.graph.ops[step.op], self.hardware.target
+    def step_cycles(self, step: Step, blocks: Sequence[Block], in_sram: bool) -> list[float]:
+        """Return the cycles of each operation of a step with these block configs."""
+        target = self.hardware.target
         memory = target.system.sram if in_sram else target.constants
-        size_bytes = self.parameter_bytes(step.op, block.c)
-        parameters = Parameters(size_bytes, memory) if size_bytes else None
-        work = Work(cut_op(op, step.rows), blocks, self.layouts, target, parameters)
-        return float(operation_cycles(work)[0])
+        cycles = []
+        parts = operations(cut_op(self.graph.ops[step.op], step.rows))
+        for op, block in zip(parts, blocks, strict=True):
+            size_bytes = self.parameter_bytes(step.op, block.c)
+            parameters = Parameters(size_bytes, memory) if size_bytes else None
+            only = np.array([(block.h, block.w, block.c)])
+            work = Work(op, only, self.layouts, target, parameters)
+            cycles.append(float(operation_cycles(work)[0]))
+        return cycles
 
     def transfer_cycles(self, size_bytes: int) -> float:
         """Return how long weights and scales of a size take to be moved into SRAM."""
@@ -108,20 +113,37 @@ class Estimator:
         key = (index, cut, in_sram)
         if key not in self._options:
             op = cut_op(self.graph.ops[index], rows)
-            if (index, cut) not in self._blocks:
-                self._blocks[index, cut] = legal_blocks(op, self.hardware.target.timing)
-            blocks = self._blocks[index, cut]
-            cycles = operation_cycles(
-                Work(
-                    op,
-                    blocks,
-                    self.layouts,
-                    self.hardware.target,
-                    self._parameters(index, blocks, in_sram),
-                )
-            )
-            self._options[key] = _best_of_each_depth(blocks, cycles)
+            if isinstance(op, Move):
+                self._options[key] = {0: self._moved(op)}
+            else:
+                blocks = self._legal(index, cut, op)
+                parameters = self._parameters(index, blocks, in_sram)
+                self._options[key] = self._fastest(op, blocks, parameters)
         return self._options[key]
+
+    def _legal(self, index: int, cut: _Cut, op: NpuOp) -> Integers:
+        if (index, cut) not in self._blocks:
+            self._blocks[index, cut] = legal_blocks(op, self.hardware.target.timing)
+        return self._blocks[index, cut]
+
+    def _fastest(
+        self, op: NpuOp, blocks: Integers, parameters: Parameters | None = None
+    ) -> Mapping[int, Timed]:
+        work = Work(op, blocks, self.layouts, self.hardware.target, parameters)
+        return _best_of_each_depth(blocks, operation_cycles(work))
+
+    def _moved(self, op: Move) -> Timed:
+        """Return the copies of a move, each with its fastest block."""
+        found: dict[Shape, Timed] = {}
+        copies = operations(op)
+        for copy in copies:
+            if copy.ofm.shape not in found:
+                blocks = legal_blocks(copy, self.hardware.target.timing)
+                found[copy.ofm.shape] = min(self._fastest(copy, blocks).values(), key=_by_cycles)
+        parts = [found[copy.ofm.shape] for copy in copies]
+        return Timed(
+            sum(part.cycles for part in parts), tuple(block for p in parts for block in p.blocks)
+        )
 
     def _parameters(self, index: int, blocks: Integers, in_sram: bool) -> Parameters | None:
         """Return the weights of a step.
@@ -137,8 +159,8 @@ class Estimator:
         return Parameters(self.parameter_bytes(index, depth), memory)
 
 
-def _by_cycles(timed: Timed) -> tuple[float, Block]:
-    return timed.cycles, timed.block
+def _by_cycles(timed: Timed) -> tuple[float, tuple[Block, ...]]:
+    return timed.cycles, timed.blocks
 
 
 def _cut_of(op: NpuOp, rows: Rows) -> _Cut:
@@ -151,5 +173,5 @@ def _best_of_each_depth(blocks: Integers, cycles: np.ndarray) -> Mapping[int, Ti
     found: dict[int, Timed] = {}
     for position in order:
         h, w, c = (int(extent) for extent in blocks[position])
-        found.setdefault(c, Timed(float(cycles[position]), Block(h, w, c)))
+        found.setdefault(c, Timed(float(cycles[position]), (Block(h, w, c),)))
     return found

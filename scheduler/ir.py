@@ -321,7 +321,39 @@ class SumChannels(OpBase):
     """The sum over the channels of each position; the OFM has one channel."""
 
 
-NpuOp = Conv2D | DepthwiseConv2D | Pool | Add | Requantize | ElementWise | SumChannels
+@dataclass(frozen=True)
+class Strides:
+    """How a box lies within a tensor's dense form, in elements; channels are neighbours."""
+
+    start: int
+    row: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """A box of elements on its way: ``source`` is the index of an input of the Move."""
+
+    source: int
+    shape: Shape
+    read: Strides
+    write: Strides
+
+
+@dataclass(frozen=True)
+class Move(OpBase):
+    """Elements of one or several tensors under other coordinates; parts fill the OFM once."""
+
+    others: tuple[Operand, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def inputs(self) -> tuple[Operand, ...]:
+        """Return the feature maps that the operator reads."""
+        return (self.ifm, *self.others)
+
+
+NpuOp = Conv2D | DepthwiseConv2D | Pool | Add | Requantize | ElementWise | SumChannels | Move
 
 
 @dataclass(frozen=True)
@@ -356,12 +388,19 @@ class NpuGraph:
             if operand.shape.h != self.tensors[operand.tensor].shape.h
         }
         tall = {name for name, tensor in self.tensors.items() if tensor.shape.h > 1}
-        return frozenset(tall - reshaped)
+        return frozenset(tall - reshaped - self.moved_tensors)
 
     @cached_property
     def dense_tensors(self) -> frozenset[str]:
-        """Return the tensors that must lie in memory as NHWC: what is summed over channels."""
-        return frozenset(op.ifm.tensor for op in self.ops if isinstance(op, SumChannels))
+        """Return the tensors that must lie in memory as NHWC: what is moved or summed."""
+        summed = {op.ifm.tensor for op in self.ops if isinstance(op, SumChannels)}
+        return self.moved_tensors | summed
+
+    @cached_property
+    def moved_tensors(self) -> frozenset[str]:
+        """Return the tensors that a Move reads or writes, which it does as a whole."""
+        moves = [op for op in self.ops if isinstance(op, Move)]
+        return frozenset(operand.tensor for op in moves for operand in (*op.inputs, op.ofm))
 
     @property
     def macs(self) -> int:

@@ -91,8 +91,8 @@ class Transfer:
 class Schedule:
     """A graph with its steps, the layout of each tensor, and buffers for the inner ones.
 
-    ``blocks`` has the block config of each step, ``cycles`` the estimate for all of them and the
-    transfers; both are missing from a plan of memory only.
+    ``blocks`` has the block configs of each step's operations, ``cycles`` the estimate for all of
+    them and the transfers; both are missing from a plan of memory only.
     """
 
     graph: NpuGraph
@@ -101,7 +101,7 @@ class Schedule:
     layouts: Mapping[str, Layout]
     buffers: tuple[Buffer, ...]
     overlaps: tuple[Overlap, ...] = ()
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[tuple[Block, ...], ...] = ()
     transfers: tuple[Transfer, ...] = ()
     cycles: float = 0.0
 

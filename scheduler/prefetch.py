@@ -183,7 +183,7 @@ def add_transfers(schedule: Schedule, estimator: Estimator, budget_bytes: int | 
         transfers.append(Transfer(op, moves[op], name, size_bytes))
         buffers.append(Buffer(name, align(size_bytes), live, 0))
     choices = [plan.choice(op in moves).steps for op, plan in enumerate(search.ops)]
-    blocks = [choices[op][position].block for steps in search.order for op, position in steps]
+    blocks = [choices[op][position].blocks for steps in search.order for op, position in steps]
     return replace(
         schedule,
         buffers=tuple(buffers),

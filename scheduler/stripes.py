@@ -15,6 +15,7 @@ from tvm_ethosu.scheduler.ir import (
     Conv2D,
     DepthwiseConv2D,
     ElementWise,
+    Move,
     NpuGraph,
     NpuOp,
     Operand,
@@ -54,6 +55,8 @@ def input_rows(op: NpuOp, operand: Operand, rows: Rows) -> Rows:
     """
     if operand.shape.h == 1:
         return Rows(0, 1)
+    if isinstance(op, Move):
+        return Rows(0, operand.shape.h)
     if not isinstance(op, Conv2D | DepthwiseConv2D | Pool):
         return rows
     kernel, top = op.kernel, op.padding.top
@@ -88,6 +91,8 @@ def cut_op(op: NpuOp, rows: Rows) -> NpuOp:
             return replace(op, ifm=ifm, ofm=ofm, ifm2=ifm2)
         case Add() | ElementWise() | Requantize() | SumChannels():
             return replace(op, ifm=ifm, ofm=ofm)
+        case Move():
+            return op
 
 
 def _mirror(rows: Rows, height: int) -> Rows:

@@ -8,6 +8,7 @@
 - Weights are OHWI and agree with kernel, IFM and OFM; there is one bias and rescale per channel.
 - Element-wise operators have the operands and types that the NPU takes, and fitting factors.
 - A table has 256 values of the OFM's type.
+- The parts of a Move stay inside of its tensors and write each element of the OFM once.
 - Weights lie within 9 bits and biases within 40: the encoder drops the rest silently.
 """
 
@@ -29,12 +30,15 @@ from tvm_ethosu.scheduler.ir import (
     DType,
     ElementKind,
     ElementWise,
+    Move,
     NpuGraph,
     NpuOp,
     Operand,
+    Part,
     Pool,
     Rescale,
     Shape,
+    Strides,
     SumChannels,
 )
 
@@ -135,6 +139,44 @@ def _verify_table(graph: NpuGraph, op: NpuOp) -> None:
     _require(fits and op.ofm.dtype in (DType.I8, DType.I32), graph, op.name, what)
 
 
+def _last_element(part: Part, strides: Strides) -> int:
+    shape = part.shape
+    rows, columns = (shape.h - 1) * strides.row, (shape.w - 1) * strides.column
+    return strides.start + rows + columns + shape.c - 1
+
+
+def _verify_parts(graph: NpuGraph, op: Move) -> None:
+    written = np.zeros(op.ofm.shape.elements, np.int8)
+    for part in op.parts:
+        source = op.inputs[part.source]
+        for strides, operand in ((part.read, source), (part.write, op.ofm)):
+            steps = (strides.start, strides.row, strides.column)
+            inside = min(steps) >= 0 and _last_element(part, strides) < operand.shape.elements
+            _require(inside, graph, op.name, f"{part} leaves {operand}")
+        _require(source.dtype is op.ofm.dtype, graph, op.name, f"{source} has another type")
+        in_range = all(1 <= n <= MAX_DIM for n in (part.shape.h, part.shape.w, part.shape.c))
+        _require(in_range, graph, op.name, f"an extent of {part} is not 1 to {MAX_DIM}")
+        at = part.write
+        shape = (part.shape.h, part.shape.w, part.shape.c)
+        np.lib.stride_tricks.as_strided(written[at.start :], shape, (at.row, at.column, 1))[:] += 1
+    _require(bool(np.all(written == 1)), graph, op.name, "not every element is written once")
+
+
+def _verify_kind(graph: NpuGraph, op: NpuOp) -> None:
+    if isinstance(op, Conv2D | DepthwiseConv2D):
+        _verify_weights(graph, op)
+    if isinstance(op, Conv2D | DepthwiseConv2D | Pool):
+        _verify_windows(graph, op)
+    if isinstance(op, ElementWise):
+        _verify_elements(graph, op)
+    if isinstance(op, SumChannels):
+        _verify_sum(graph, op)
+    if isinstance(op, Move):
+        _verify_parts(graph, op)
+    if op.table:
+        _verify_table(graph, op)
+
+
 def verify_graph(graph: NpuGraph) -> NpuGraph:
     """Check the invariants above and return the graph.
 
@@ -149,16 +191,7 @@ def verify_graph(graph: NpuGraph) -> NpuGraph:
             _require(operand.tensor in written, graph, op.name, f"{operand} read before written")
         _require(op.ofm.tensor not in written, graph, op.name, f"{op.ofm} is written twice")
         written.add(op.ofm.tensor)
-        if isinstance(op, Conv2D | DepthwiseConv2D):
-            _verify_weights(graph, op)
-        if isinstance(op, Conv2D | DepthwiseConv2D | Pool):
-            _verify_windows(graph, op)
-        if isinstance(op, ElementWise):
-            _verify_elements(graph, op)
-        if isinstance(op, SumChannels):
-            _verify_sum(graph, op)
-        if op.table:
-            _verify_table(graph, op)
+        _verify_kind(graph, op)
     computed = {op.ofm.tensor for op in graph.ops}
     for name in graph.outputs:
         _require(name in computed, graph, name, "an output that no operator writes")

@@ -23,7 +23,15 @@ _IDLE = (
 def _npu_decisions(mod: tvm.IRModule) -> Iterator[Decision]:
     for name, function in npu_functions(mod).items():
         for call, rule in composite_calls(function):
-            yield Decision(rule.name.removeprefix("ethos-u."), span_name(call.op.body), name)
+            names = (span_name(call.op.body), *_folded_pads(call.op.body))
+            for origin in names:
+                yield Decision(rule.name.removeprefix("ethos-u."), origin, name)
+
+
+def _folded_pads(body: relay.Expr) -> list[str]:
+    """Return the names of pads that became a convolution's own padding."""
+    calls = [expr for expr in post_order(body) if expr is not body]
+    return [span_name(call) for call in calls if call_name(call) == "nn.pad"]
 
 
 def _cpu_groups(main: relay.Function) -> list[list[relay.Call]]:

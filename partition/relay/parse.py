@@ -19,6 +19,7 @@ from tvm_ethosu.partition.params import (
     ReshapeParams,
     TensorType,
 )
+from tvm_ethosu.partition.reductions import ReduceParams
 from tvm_ethosu.scheduler.ir import Clamp, DType, ElementKind, Kernel, Padding, PoolKind, Quant
 
 
@@ -192,6 +193,36 @@ def parse_conv(body: relay.Call) -> ConvParams:
     )
 
 
+def parse_padded_conv(body: relay.Call) -> ConvParams:
+    """Parse ``[clip] requantize [bias_add] qnn.conv2d pad``; both paddings become one."""
+    params = parse_conv(body)
+    conv = _accumulated(body).main
+    pad = conv.args[0]
+    pairs = [(int(low), int(high)) for low, high in pad.attrs.pad_width]
+    (top, bottom), (left, right) = pairs[1:3] if len(pairs) == 4 else ((0, 0), (0, 0))
+    own = _padding(conv.attrs.padding)
+    padding = Padding(own.top + top, own.left + left, own.bottom + bottom, own.right + right)
+    ifm = tensor_type(pad.args[0])
+    return replace(
+        params,
+        ifm=ifm,
+        padding=_reached(padding, params.kernel, ifm, params.ofm),
+        folded_pad=_why_not_folded(pad, pairs, params.ifm_quant.zero_point),
+    )
+
+
+def _why_not_folded(pad: relay.Call, pairs: list[tuple[int, int]], zero_point: int) -> str:
+    """Say what keeps a pad from being the convolution's padding; empty if nothing does."""
+    value, mode = _scalar(pad.args[1]), str(pad.attrs.pad_mode)
+    if mode != "constant":
+        return f"of mode {mode}"
+    if value != zero_point:
+        return f"with {value:g}, not the zero point {zero_point}"
+    if len(pairs) != 4 or any(pairs[0] + pairs[3]):
+        return "of batch or channels"
+    return "of negative size" if min(map(min, pairs)) < 0 else ""
+
+
 def parse_dense(body: relay.Call) -> ConvParams:
     """Parse ``[clip] requantize [bias_add] qnn.dense``."""
     calls = _accumulated(body)
@@ -323,6 +354,27 @@ def parse_requantize(body: relay.Call) -> RequantizeParams:
         ifm_quant=_quant(requantize.args[1], requantize.args[2]),
         ofm_quant=_quant(requantize.args[3], requantize.args[4]),
         per_channel=any(_array(arg).size > 1 for arg in requantize.args[1:5]),
+        clamp=_clamp(clip, ofm.dtype),
+    )
+
+
+def parse_reduction(body: relay.Call) -> ReduceParams:
+    """Parse ``[clip] requantize mean cast``, or with sum or max."""
+    clip, requantize = _peel(body, "clip")
+    reduce = requantize.args[0]
+    ifm, ofm = tensor_type(reduce.args[0].args[0]), tensor_type(body)
+    rank = len(ifm.dims)
+    given = reduce.attrs.axis
+    named = {int(axis) % rank for axis in (range(rank) if given is None else given)}
+    axes = set(range(rank)) - named if reduce.attrs.exclude else named
+    return ReduceParams(
+        origin=span_name(body),
+        ifm=ifm,
+        ofm=ofm,
+        kind=call_name(reduce),
+        axes=tuple(sorted(axes)),
+        ifm_quant=_quant(requantize.args[1], requantize.args[2]),
+        ofm_quant=_quant(requantize.args[3], requantize.args[4]),
         clamp=_clamp(clip, ofm.dtype),
     )
 

@@ -17,6 +17,7 @@ from tvm import relay
 from tvm_ethosu.partition.hardware import find_hardware
 from tvm_ethosu.partition.options import EthosUOptions
 from tvm_ethosu.partition.relay.attrs import FunctionAttrs, write_attrs
+from tvm_ethosu.partition.relay.canonical import canonical
 from tvm_ethosu.partition.relay.legalize import to_npu_graph
 from tvm_ethosu.partition.relay.prepare import COMPILER, bind_and_type
 from tvm_ethosu.partition.relay.rewrite import (
@@ -48,7 +49,7 @@ def _check(rule: Rule) -> Callable[[relay.Expr], bool]:
 def _bind(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> tvm.IRModule:
     if npu_functions(mod):
         raise UserError("module: it is partitioned already; partition the original module")
-    return bind_and_type(mod, params)
+    return canonical(bind_and_type(mod, params))
 
 
 def _split(mod: tvm.IRModule, mod_name: str) -> tvm.IRModule:

@@ -26,6 +26,12 @@ def conv2d() -> DFPattern:
     return _accumulated(is_op("qnn.conv2d")(wildcard(), *_constants(5)))
 
 
+def padded_conv2d() -> DFPattern:
+    """Return ``pad qnn.conv2d [bias_add] requantize [clip]``, depthwise or not."""
+    padded = is_op("nn.pad")(wildcard(), is_constant())
+    return _accumulated(is_op("qnn.conv2d")(padded, *_constants(5)))
+
+
 def dense() -> DFPattern:
     """Return ``qnn.dense [bias_add] requantize [clip]``."""
     return _accumulated(is_op("qnn.dense")(wildcard(), *_constants(5)))
@@ -65,6 +71,12 @@ def clip() -> DFPattern:
 def requantize() -> DFPattern:
     """Return ``requantize [clip]``."""
     return _clipped(is_op("qnn.requantize")(wildcard(), *_constants(4)))
+
+
+def reduction(name: str) -> DFPattern:
+    """Return ``cast mean requantize [clip]``, or with another reduction."""
+    reduced = is_op(name)(is_op("cast")(wildcard()))
+    return _clipped(is_op("qnn.requantize")(reduced, *_constants(4)))
 
 
 def reshape() -> DFPattern:

@@ -80,12 +80,12 @@ def replace_npu_functions(
 
 
 def return_idle_functions(mod: tvm.IRModule) -> tvm.IRModule:
-    """Give functions that only reshape back to the CPU: the NPU would only copy."""
+    """Give functions that only rearrange memory back to the CPU: the NPU would only copy."""
     functions = npu_functions(mod)
     busy = {
         name: function
         for name, function in functions.items()
-        if any(rule.lower is not None for _, rule in composite_calls(function))
+        if any(rule.does_work for _, rule in composite_calls(function))
     }
     if busy.keys() == functions.keys():
         return mod

@@ -34,10 +34,13 @@ def _planned_cycles(allocation: Allocation, arch: Arch) -> list[float]:
     estimator = Estimator(schedule.graph, compiling.hardware(arch))
     moved = {transfer.op for transfer in schedule.transfers}
     return [
-        estimator.step_cycles(c.step, c.block, c.step.op in moved)
-        if isinstance(c, Kernel)
-        else estimator.transfer_cycles(c.size_bytes)
+        cycles
         for c in commands(schedule)
+        for cycles in (
+            estimator.step_cycles(c.step, c.blocks, c.step.op in moved)
+            if isinstance(c, Kernel)
+            else [estimator.transfer_cycles(c.size_bytes)]
+        )
     ]
 
 

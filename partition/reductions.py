@@ -1,0 +1,197 @@
+"""Means, sums and maxima over dimensions, as convolutions with weights of 1 and as pooling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tvm_ethosu.partition.lower import Lowered, to_shape
+from tvm_ethosu.partition.params import OpParams
+from tvm_ethosu.partition.quantize import quantize_multiplier
+from tvm_ethosu.partition.report import Rejection
+from tvm_ethosu.scheduler import arch
+from tvm_ethosu.scheduler.errors import InternalError
+from tvm_ethosu.scheduler.ir import (
+    Clamp,
+    Constant,
+    Conv2D,
+    DepthwiseConv2D,
+    DType,
+    Kernel,
+    Operand,
+    Padding,
+    Pool,
+    PoolKind,
+    Quant,
+    Rescale,
+    Shape,
+)
+
+
+@dataclass(frozen=True)
+class ReduceParams(OpParams):
+    """A reduction over some dimensions; ``kind`` is "mean", "sum" or "max"."""
+
+    kind: str
+    axes: tuple[int, ...]
+    ifm_quant: Quant
+    ofm_quant: Quant
+    clamp: Clamp
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A reduction's input and result as the NPU sees them, and the window between them."""
+
+    ifm: Shape
+    ofm: Shape
+    kernel: Kernel
+
+
+def _split(params: ReduceParams) -> tuple[int, int, int] | None:
+    """Return the elements before, in and behind the reduced dimensions; None if they are apart."""
+    dims = params.ifm.dims
+    axes = [axis for axis in params.axes if dims[axis] > 1]
+    if not axes:
+        return math.prod(dims), 1, 1
+    between = dims[axes[0] : axes[-1] + 1]
+    if math.prod(between) != math.prod(dims[axis] for axis in axes):
+        return None
+    return math.prod(dims[: axes[0]]), math.prod(between), math.prod(dims[axes[-1] + 1 :])
+
+
+def _seen(params: ReduceParams, highest: int) -> _Seen:
+    """Return the natural image where the window fits, else rows of what is reduced."""
+    split = _split(params)
+    if split is None:
+        raise InternalError(f"{params.origin}: a reduction passed the constraints wrongly")
+    outer, reduced, inner = split
+    ifm = to_shape(params.ifm.dims)
+    if len(params.ifm.dims) == 4 and set(params.axes) == {1, 2} and ifm.n == 1 and ifm.h <= highest:
+        return _Seen(ifm, Shape(1, 1, 1, ifm.c), Kernel(ifm.h, ifm.w))
+    if inner == 1 and params.kind != "max":
+        return _Seen(Shape(1, outer, 1, reduced), Shape(1, outer, 1, 1), Kernel(1, 1))
+    return _Seen(Shape(1, outer, reduced, inner), Shape(1, outer, 1, inner), Kernel(1, reduced))
+
+
+def reduced_dimensions_touch(params: OpParams) -> Rejection | None:
+    """The reduced dimensions are neighbours."""
+    assert isinstance(params, ReduceParams)
+    if _split(params) is None:
+        return Rejection("axes", ", ".join(map(str, params.axes)), "neighbours")
+    return None
+
+
+def reduced_elements_fit(params: OpParams) -> Rejection | None:
+    """At most 4096 elements are added, 65536 compared or added over the last dimension."""
+    assert isinstance(params, ReduceParams)
+    split = _split(params)
+    assert split is not None
+    outer, reduced, inner = split
+    over_channels = inner == 1 or params.kind == "max"
+    limit = arch.MAX_DIM if over_channels else arch.MAX_KERNEL_ELEMENTS
+    if reduced > limit:
+        return Rejection("reduced elements", str(reduced), f"up to {limit}")
+    if max(outer, inner) > arch.MAX_DIM:
+        return Rejection("other elements", str(max(outer, inner)), f"up to {arch.MAX_DIM}")
+    return None
+
+
+def maximum_keeps_quantization(params: OpParams) -> Rejection | None:
+    """A maximum has the scale and zero point of its input."""
+    assert isinstance(params, ReduceParams)
+    if params.kind == "max" and params.ifm_quant != params.ofm_quant:
+        return Rejection("scales and zero points", "different", "those of the input")
+    return None
+
+
+def reduction_scale_fits(params: OpParams) -> Rejection | None:
+    """The factor from input to output can be written with a 6-bit shift."""
+    assert isinstance(params, ReduceParams)
+    if params.kind != "max" and _rescale(params) is None:
+        factor = params.ifm_quant.scale / params.ofm_quant.scale
+        return Rejection("rescale factor", f"{factor:.6g}", "2**-31 to 2**31")
+    return None
+
+
+def _rescale(params: ReduceParams) -> Rescale | None:
+    """Return the factor of the sum.
+
+    TFLite's kernel divides the multiplier, not the factor, by the number of elements
+    (QuantizedMeanOrSum of reduce.h): shifted up by as much as keeps it large, then truncated.
+    """
+    factor = quantize_multiplier(params.ifm_quant.scale / params.ofm_quant.scale)
+    split = _split(params)
+    if factor is None or split is None or params.kind == "sum":
+        return factor
+    count = math.prod(params.ifm.dims[axis] for axis in params.axes)
+    # The kernel's exponent is 31 - shift, and may not fall below -31.
+    up = min(count.bit_length() - 1, 32, 31 + 31 - factor.shift)
+    shift = factor.shift + up
+    if up < 0 or shift > arch.MAX_RESCALE_SHIFT:
+        return None
+    return Rescale((factor.multiplier << up) // count, shift)
+
+
+def lower_reduction(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lowered:
+    """Return a maximum as pooling, a sum as a convolution with weights of 1."""
+    assert isinstance(params, ReduceParams)
+    is_max = params.kind == "max"
+    seen = _seen(params, arch.MAX_POOL_H if is_max else arch.MAX_KERNEL_H)
+    dtype = DType(params.ifm.dtype)
+    ifm_operand = Operand(ifms[0], seen.ifm, dtype, Quant() if is_max else params.ifm_quant)
+    ofm_operand = Operand(
+        ofm, seen.ofm, DType(params.ofm.dtype), Quant() if is_max else params.ofm_quant
+    )
+    if is_max:
+        return Lowered(
+            Pool(
+                name,
+                ifm_operand,
+                ofm_operand,
+                params.clamp,
+                PoolKind.MAX,
+                seen.kernel,
+                Padding(),
+                origin=params.origin,
+            )
+        )
+    return _sum(params, name, ifm_operand, ofm_operand, seen.kernel)
+
+
+def _sum(params: ReduceParams, name: str, ifm: Operand, ofm: Operand, kernel: Kernel) -> Lowered:
+    rescale = _rescale(params)
+    if rescale is None:
+        raise InternalError(f"{params.origin}: a rescale factor passed the constraints wrongly")
+    over_channels = kernel.elements == 1
+    kind = Conv2D if over_channels else DepthwiseConv2D
+    channels = ofm.shape.c
+    shape = (channels, kernel.h, kernel.w, ifm.shape.c if over_channels else 1)
+    constants = (
+        Constant(f"{name}_weights", np.ones(shape, np.int16)),
+        Constant(f"{name}_bias", np.zeros(channels, np.int64)),
+    )
+    op = kind(
+        name,
+        ifm,
+        ofm,
+        params.clamp,
+        constants[0].name,
+        constants[1].name,
+        kernel,
+        Padding(),
+        (rescale,) * channels,
+        origin=params.origin,
+    )
+    return Lowered(op, constants)
+
+
+REDUCTION_CONSTRAINTS = (
+    reduced_dimensions_touch,
+    reduced_elements_fit,
+    maximum_keeps_quantization,
+    reduction_scale_fits,
+)
