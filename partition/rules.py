@@ -26,6 +26,7 @@ from tvm_ethosu.partition.params import ConvParams, OpParams
 from tvm_ethosu.partition.reductions import REDUCTION_CONSTRAINTS, lower_reduction
 from tvm_ethosu.partition.relay import movement, parse, patterns
 from tvm_ethosu.partition.report import Rejection
+from tvm_ethosu.partition.transposed import lower_transposed, transposed_form_fits
 
 Lower = Callable[[OpParams, str, Sequence[str], str], Lowered]
 
@@ -160,6 +161,23 @@ RULES: tuple[Rule, ...] = (
         lower_conv,
         "depthwise convolution",
         kind="depthwise",
+    ),
+    Rule(
+        "ethos-u.conv2d_transpose",
+        "TRANSPOSE_CONV",
+        ("qnn.conv2d_transpose", "qnn.requantize"),
+        patterns.transposed_conv2d,
+        parse.parse_transposed_conv,
+        (
+            *_TENSORS,
+            c.layout_is_nhwc,
+            c.batch_is_one,
+            transposed_form_fits,
+            c.kernel_fits,
+            *_WEIGHTS,
+        ),
+        lower_transposed,
+        "a convolution for each phase of the stride, side by side as channels, and copies",
     ),
     Rule(
         "ethos-u.dense",
