@@ -29,6 +29,7 @@ from tvm_ethosu.partition.reductions import REDUCTION_CONSTRAINTS, lower_reducti
 from tvm_ethosu.partition.relay import islands, movement, parse, patterns
 from tvm_ethosu.partition.report import Rejection
 from tvm_ethosu.partition.softmax import SOFTMAX_CONSTRAINTS, lower_softmax
+from tvm_ethosu.partition.transposed import lower_transposed, transposed_form_fits
 from tvm_ethosu.scheduler.ir import ElementKind
 
 Lower = Callable[[OpParams, str, Sequence[str], str], Lowered]
@@ -190,6 +191,23 @@ RULES: tuple[Rule, ...] = (
         lower_conv,
         "depthwise convolution",
         kind="depthwise",
+    ),
+    Rule(
+        "ethos-u.conv2d_transpose",
+        "TRANSPOSE_CONV",
+        ("qnn.conv2d_transpose", "qnn.requantize"),
+        patterns.transposed_conv2d,
+        parse.parse_transposed_conv,
+        (
+            *_TENSORS,
+            c.layout_is_nhwc,
+            c.batch_is_one,
+            transposed_form_fits,
+            c.kernel_fits,
+            *_WEIGHTS,
+        ),
+        lower_transposed,
+        "a convolution for each phase of the stride, side by side as channels, and copies",
     ),
     Rule(
         "ethos-u.dense",

@@ -223,6 +223,28 @@ def _why_not_folded(pad: relay.Call, pairs: list[tuple[int, int]], zero_point: i
     return "of negative size" if min(map(min, pairs)) < 0 else ""
 
 
+def parse_transposed_conv(body: relay.Call) -> ConvParams:
+    """Parse ``[clip] requantize [bias_add] qnn.conv2d_transpose``; strides are the output's."""
+    calls = _accumulated(body)
+    conv, attrs = calls.main, calls.main.attrs
+    zero_point = _array(conv.args[3]).astype(np.int64).reshape(-1, 1, 1, 1)
+    weights = _array(conv.args[1]).astype(np.int64).transpose(1, 2, 3, 0) - zero_point
+    strides = (int(stride) for stride in attrs.strides)
+    dilation = (int(step) for step in attrs.dilation)
+    known = str(attrs.kernel_layout) == "IOHW"
+    return ConvParams(
+        **_common_conv(body, calls),
+        kind="transposed",
+        weights=weights,
+        kernel=Kernel(*weights.shape[1:3], *strides, *dilation),
+        padding=_padding(attrs.padding),
+        groups=int(attrs.groups),
+        depth_multiplier=1,
+        layout=_layout(attrs, attrs.data_layout)
+        + ("" if known else f" with {attrs.kernel_layout}"),
+    )
+
+
 def parse_dense(body: relay.Call) -> ConvParams:
     """Parse ``[clip] requantize [bias_add] qnn.dense``."""
     calls = _accumulated(body)

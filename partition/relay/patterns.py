@@ -32,6 +32,11 @@ def padded_conv2d() -> DFPattern:
     return _accumulated(is_op("qnn.conv2d")(padded, *_constants(5)))
 
 
+def transposed_conv2d() -> DFPattern:
+    """Return ``qnn.conv2d_transpose [bias_add] requantize [clip]``."""
+    return _accumulated(is_op("qnn.conv2d_transpose")(wildcard(), *_constants(5)))
+
+
 def dense() -> DFPattern:
     """Return ``qnn.dense [bias_add] requantize [clip]``."""
     return _accumulated(is_op("qnn.dense")(wildcard(), *_constants(5)))
