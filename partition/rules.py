@@ -345,7 +345,7 @@ RULES: tuple[Rule, ...] = (
     ),
     *(
         Rule(
-            f"ethos-u.{name}",
+            f"ethos-u.reduce_{name}",
             tflite,
             (name, "qnn.requantize"),
             partial(patterns.reduction, name),
