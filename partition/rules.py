@@ -227,6 +227,27 @@ RULES: tuple[Rule, ...] = (
         lower_add,
         "element-wise addition",
     ),
+    *(
+        Rule(
+            f"ethos-u.{name}",
+            tflite,
+            (name, "qnn.requantize"),
+            partial(patterns.reduction, name),
+            parse.parse_reduction,
+            (
+                *_TENSORS,
+                c.types_are_equal,
+                *REDUCTION_CONSTRAINTS,
+            ),
+            lower_reduction,
+            realised,
+        )
+        for name, tflite, realised in (
+            ("mean", "MEAN", "convolution with weights of 1"),
+            ("sum", "SUM", "convolution with weights of 1"),
+            ("max", "REDUCE_MAX", "maximum pooling"),
+        )
+    ),
     Rule(
         "ethos-u.requantize",
         "QUANTIZE",
@@ -258,27 +279,6 @@ RULES: tuple[Rule, ...] = (
             ("reshape", "RESHAPE", patterns.reshape),
             ("squeeze", "SQUEEZE", patterns.squeeze),
             ("expand_dims", "EXPAND_DIMS", patterns.expand_dims),
-        )
-    ),
-    *(
-        Rule(
-            f"ethos-u.{name}",
-            tflite,
-            (name, "qnn.requantize"),
-            partial(patterns.reduction, name),
-            parse.parse_reduction,
-            (
-                *_TENSORS,
-                c.types_are_equal,
-                *REDUCTION_CONSTRAINTS,
-            ),
-            lower_reduction,
-            realised,
-        )
-        for name, tflite, realised in (
-            ("mean", "MEAN", "convolution with weights of 1"),
-            ("sum", "SUM", "convolution with weights of 1"),
-            ("max", "REDUCE_MAX", "maximum pooling"),
         )
     ),
     *(
