@@ -234,7 +234,7 @@ def memory(
 ) -> None:
     """Show who holds MODEL's memory at each call, and where the peak is."""
     size = None if sram_size is None else parse_size(sram_size)
-    options = None if accelerator is None else EthosUOptions(accelerator)
+    options = None if accelerator is None else EthosUOptions(accelerator, size)
     from tvm_ethosu.backend.memory_view import memory_json, memory_table, plot_text, view_memory
     from tvm_ethosu.backend.outputs import write_json, write_text
     from tvm_ethosu.partition.tflite_file import load_tflite

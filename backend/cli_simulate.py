@@ -425,8 +425,11 @@ def _bytes_behind(program: Program, binding: Binding) -> int | None:
 
 
 def _is_in_scratch(tensor: ScratchTensor, scratch_bytes: int) -> bool:
-    numbers = (tensor.offset, tensor.size_bytes, tensor.first, tensor.last)
-    if not (isinstance(tensor.name, str) and all(_is_below(n, 1 << 31) for n in numbers)):
+    numbers = (tensor.offset, tensor.size_bytes, tensor.last)
+    # What a transfer brings before the first kernel is there from -1 on.
+    begins = tensor.first == -1 or _is_below(tensor.first, 1 << 31)
+    known = begins and all(_is_below(number, 1 << 31) for number in numbers)
+    if not (isinstance(tensor.name, str) and known):
         return False
     return tensor.offset + tensor.size_bytes <= scratch_bytes and tensor.first <= tensor.last
 

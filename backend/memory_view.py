@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import tvm
 from rich.table import Table
 
 from tvm_ethosu.backend.network import partition_file
@@ -16,6 +17,7 @@ from tvm_ethosu.partition.memory_report import CallReport, LiveTensor, UsedMemor
 from tvm_ethosu.partition.relay.frontend import to_relay
 from tvm_ethosu.partition.tflite_file import TfliteFile
 from tvm_ethosu.scheduler.dump import short_origin
+from tvm_ethosu.scheduler.errors import Infeasible
 
 _MOST_HOLDERS = 3
 
@@ -35,13 +37,20 @@ def view_memory(file: TfliteFile, options: EthosUOptions | None, size: int | Non
     if options is None:
         mod, params = to_relay(file)
         return MemoryView(file.path.name, None, size, analyze_used_memory(mod, params, target="c"))
-    # The limit is shown, not enforced: the point is to see by how much it is missed.
-    unlimited = EthosUOptions(
-        options.accelerator_config, None, options.memory_mode, options.system_config
-    )
     target = f"ethos-u/{options.accelerator_config}"
-    report = analyze_used_memory(partition_file(file, unlimited), target=target)
+    report = analyze_used_memory(_partitioned(file, options), target=target)
     return MemoryView(file.path.name, options.accelerator_config, size, report)
+
+
+def _partitioned(file: TfliteFile, options: EthosUOptions) -> tvm.IRModule:
+    """Return the network planned for its limit, or with the least memory where that is missed.
+
+    Then the point is to see by how much.
+    """
+    try:
+        return partition_file(file, options)
+    except Infeasible:
+        return partition_file(file, replace(options, sram_size=None, optimise="size"))
 
 
 def held_bytes(call: CallReport) -> int:

@@ -262,6 +262,27 @@ RULES: tuple[Rule, ...] = (
         )
         for kind, tflite, call, form, parser, limits, realised_as in _ARITHMETIC
     ),
+    *(
+        Rule(
+            f"ethos-u.reduce_{name}",
+            tflite,
+            (name, "qnn.requantize"),
+            partial(patterns.reduction, name),
+            parse.parse_reduction,
+            (
+                *_TENSORS,
+                c.types_are_equal,
+                *REDUCTION_CONSTRAINTS,
+            ),
+            lower_reduction,
+            realised,
+        )
+        for name, tflite, realised in (
+            ("mean", "MEAN", "convolution with weights of 1"),
+            ("sum", "SUM", "convolution with weights of 1"),
+            ("max", "REDUCE_MAX", "maximum pooling"),
+        )
+    ),
     Rule(
         "ethos-u.requantize",
         "QUANTIZE",
@@ -341,27 +362,6 @@ RULES: tuple[Rule, ...] = (
             ("reshape", "RESHAPE", patterns.reshape),
             ("squeeze", "SQUEEZE", patterns.squeeze),
             ("expand_dims", "EXPAND_DIMS", patterns.expand_dims),
-        )
-    ),
-    *(
-        Rule(
-            f"ethos-u.reduce_{name}",
-            tflite,
-            (name, "qnn.requantize"),
-            partial(patterns.reduction, name),
-            parse.parse_reduction,
-            (
-                *_TENSORS,
-                c.types_are_equal,
-                *REDUCTION_CONSTRAINTS,
-            ),
-            lower_reduction,
-            realised,
-        )
-        for name, tflite, realised in (
-            ("mean", "MEAN", "convolution with weights of 1"),
-            ("sum", "SUM", "convolution with weights of 1"),
-            ("max", "REDUCE_MAX", "maximum pooling"),
         )
     ),
     *(

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -50,6 +51,7 @@ from tvm_ethosu.backend.host import Bytes
 from tvm_ethosu.backend.vela_files import Core
 from tvm_ethosu.scheduler.errors import UserError
 
+HAS_PLOTS = find_spec("matplotlib") is not None
 MODEL = Path("net.tflite")
 CASE = Case("net", MODEL, "ethos-u55-128")
 
@@ -245,8 +247,8 @@ def test_the_front_holds_what_nothing_beats() -> None:
     assert front(points) == ((10, 50.0), (25, 20.0), (30, 10.0))
 
 
+@pytest.mark.skipif(not HAS_PLOTS, reason="matplotlib is not installed: pip install -e .[bench]")
 def test_the_picture_is_the_same_bytes_each_time() -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e .[bench]")
     text = picture([RESULT])
     assert text == picture([RESULT])
     assert ElementTree.fromstring(text).tag.endswith("svg")
@@ -403,6 +405,7 @@ def test_two_networks_of_one_name_are_refused(tmp_path: Path) -> None:
         command.choose_models(paths, ("none",))
 
 
+@pytest.mark.skipif(not HAS_PLOTS, reason="matplotlib is not installed: pip install -e .[bench]")
 def test_an_interrupted_run_leaves_the_old_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case
 ) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.compiling import compile_graph
 from tests.scheduler.builders import CLAMP, operand, pool
 from tvm_ethosu.backend import sim
-from tvm_ethosu.backend.emit import emit_program
 from tvm_ethosu.backend.sim.operations import Dma
 from tvm_ethosu.scheduler.arch import find_arch
-from tvm_ethosu.scheduler.compile import schedule
 from tvm_ethosu.scheduler.ir import Constant, DType, NpuGraph, NpuOp, Requantize, Shape, Tensor
 
 SHAPE = Shape(1, 2, 2, 16)
@@ -36,7 +35,7 @@ def _graph(tables: str) -> NpuGraph:
 def _targets(tables: str, accelerator: str) -> list[int]:
     """Return the slots to which tables are copied, in the order of the copies."""
     arch = find_arch(accelerator)
-    program = emit_program(schedule(_graph(tables), None), arch)
+    program = compile_graph(_graph(tables), arch)
     (invocation,) = program.invocations
     words = np.asarray(invocation.words, np.uint32)
     stream = sim.decode(words, sim.Accelerator(accelerator))

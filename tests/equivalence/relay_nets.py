@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -114,3 +115,52 @@ def add(shape: tuple[int, ...], scale: Any, zero_point: Any, **attributes: Any) 
     common = [number(0.2), number(2, "int32"), number(0.3), number(3, "int32")]
     y = relay.qnn.op.add(x, x, number(scale), number(zero_point, "int32"), *common, **attributes)
     return module(y, x)
+
+
+def one_call(shape: tuple[int, ...], make: Callable[[relay.Expr], relay.Expr]) -> tvm.IRModule:
+    """Return what ``make`` makes of an int8 input."""
+    x = relay.var("x", shape=shape, dtype="int8")
+    return module(make(x), x)
+
+
+def reduction(
+    shape: tuple[int, ...], reduce: Callable[..., relay.Expr], axes: tuple[int, ...], scale: float
+) -> tvm.IRModule:
+    """Return a reduction of an input of scale 0.1 to a result of that scale."""
+    x = relay.var("x", shape=shape, dtype="int8")
+    zero = number(0, "int32")
+    sums = reduce(relay.cast(x, "int32"), axis=axes)
+    y = relay.qnn.op.requantize(sums, number(0.1), zero, number(scale), zero, out_dtype="int8")
+    return module(y, x)
+
+
+def concatenate(shape: tuple[int, ...], scales: tuple[float, float]) -> tvm.IRModule:
+    """Return the input beside itself, of one scale and then of another."""
+    x = relay.var("x", shape=shape, dtype="int8")
+    zero = number(0, "int32")
+    inputs = [number(scale) for scale in scales]
+    y = relay.qnn.op.concatenate(
+        relay.Tuple([x, x]), relay.Tuple(inputs), relay.Tuple([zero] * 2), inputs[0], zero, axis=3
+    )
+    return module(y, x)
+
+
+def transposed_conv(shape: tuple[int, ...], stride: int) -> tvm.IRModule:
+    """Return a transposed convolution with a kernel of 5x5 and one output channel."""
+    x = relay.var("x", shape=shape, dtype="int8")
+    zero = number(0, "int32")
+    y = relay.qnn.op.conv2d_transpose(
+        x,
+        number(np.ones((shape[3], 1, 5, 5)), "int8"),
+        zero,
+        zero,
+        number(0.05),
+        number(0.01),
+        strides=(stride, stride),
+        channels=1,
+        kernel_size=(5, 5),
+        data_layout="NHWC",
+        out_dtype="int32",
+    )
+    scales = number(np.float32(0.05) * np.float32(0.01)), zero, number(0.3), zero
+    return module(relay.qnn.op.requantize(y, *scales, axis=3, out_dtype="int8"), x)
