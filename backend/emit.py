@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -71,53 +71,40 @@ def commands(schedule: Schedule) -> list[Command]:
     """Return the commands of a schedule, transfers before the segment that they precede."""
     result: list[Command] = []
     begun = -1
-    segments = {i: n for n, s in enumerate(schedule.segments) for i in range(s.start, s.stop)}
-    for step, blocks in zip(schedule.steps, schedule.blocks, strict=True):
-        while begun < segments[step.op]:
+    for step, timed in zip(schedule.steps, schedule.timed, strict=True):
+        while begun < schedule.segment_of[step.op]:
             begun += 1
             result += [t for t in schedule.transfers if t.before == begun]
-        result.append(Kernel(step, blocks))
+        result.append(Kernel(step, timed.blocks))
     return result
 
 
 def split_invocations(schedule: Schedule) -> list[list[Command]]:
     """Return runs of commands that need no more inputs and outputs than there are base pointers.
 
-    A transfer belongs to the run that uses it.
+    A transfer whose operator has not begun when a run ends belongs to the next one.
     """
     graph, room = schedule.graph, MAX_REGIONS - FIRST_IO_REGION
     runs: list[list[Command]] = [[]]
     touched: frozenset[str] = frozenset()
+    begun: set[int] = set()
     for command in commands(schedule):
         if isinstance(command, Kernel):
-            needed = touched | _io_tensors(graph, [command.step.op])
-            if len(needed) > room:
-                runs.append([])
-                needed = _io_tensors(graph, [command.step.op])
-            touched = needed
+            needed = _io_tensors(graph, [command.step.op])
+            if len(touched | needed) > room:
+                done, late = _split(runs[-1], begun)
+                runs[-1:] = [done, late]
+                touched = frozenset()
+            touched |= needed
+            begun.add(command.step.op)
         runs[-1].append(command)
-    return [_with_own_transfers(runs, position) for position in range(len(runs))]
+    return runs
 
 
-def _with_own_transfers(runs: Sequence[Sequence[Command]], position: int) -> list[Command]:
-    """Return a run with the transfers that it uses first, wherever they were to start."""
-    first_use: dict[int, int] = {}
-    for number, run in enumerate(runs):
-        for command in run:
-            if isinstance(command, Kernel):
-                first_use.setdefault(command.step.op, number)
-    early = [
-        command
-        for run in runs[:position]
-        for command in run
-        if isinstance(command, Transfer) and first_use[command.op] == position
-    ]
-    own = [
-        command
-        for command in runs[position]
-        if isinstance(command, Kernel) or first_use[command.op] == position
-    ]
-    return [*early, *own]
+def _split(run: Sequence[Command], begun: Set[int]) -> tuple[list[Command], list[Command]]:
+    """Return the commands of a run, and the transfers in it for operators yet to begin."""
+    late: list[Command] = [c for c in run if isinstance(c, Transfer) and c.op not in begun]
+    return [command for command in run if command not in late], late
 
 
 def _whole(region: int, offset: int) -> vela.Placement:
@@ -205,8 +192,8 @@ class _Emitter:
 
     def _transfer(self, transfer: Transfer) -> vela.Copy:
         schedule = self.allocation.schedule
-        pairs = zip(schedule.steps, schedule.blocks, strict=True)
-        depth = next(blocks[0].c for step, blocks in pairs if step.op == transfer.op)
+        pairs = zip(schedule.steps, schedule.timed, strict=True)
+        depth = next(timed.blocks[0].c for step, timed in pairs if step.op == transfer.op)
         scales, _ = self._constant_ranges(transfer.op, depth)
         at = self.allocation.addresses[transfer.buffer]
         return vela.make_copy(
@@ -307,7 +294,7 @@ def _used_positions(schedule: Schedule) -> Mapping[str, Sequence[int]]:
     """Return at which kernels each buffer is in use; transfers come after the kernel before."""
     graph, used = schedule.graph, dict[str, list[int]]()
     buffers = {transfer.op: transfer.buffer for transfer in schedule.transfers}
-    kernels = list(accumulate((len(blocks) for blocks in schedule.blocks), initial=0))
+    kernels = list(accumulate((len(timed.blocks) for timed in schedule.timed), initial=0))
     for transfer in schedule.transfers:
         start = schedule.segments[transfer.before].start
         after = next(n for n, step in enumerate(schedule.steps) if step.op >= start)

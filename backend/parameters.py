@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tvm_ethosu.backend import vela
-from tvm_ethosu.scheduler.arch import ALIGN_BYTES, Arch
+from tvm_ethosu.scheduler.arch import Arch
 from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, NpuGraph
+from tvm_ethosu.scheduler.plan import align
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Encoded:
     def size_bytes(self) -> int:
         """Return the bytes of all pieces, each up to the next multiple of 16."""
         pieces = (*self.scales, *self.weights)
-        return sum(-(-len(piece) // ALIGN_BYTES) * ALIGN_BYTES for piece in pieces)
+        return sum(align(len(piece)) for piece in pieces)
 
 
 class Encoder:

@@ -24,6 +24,10 @@ class OperatorRow:
     reason: str
 
 
+# The reason of an operator that is no more after the import: nothing runs it.
+REMOVED = "TVM's importer removed it"
+
+
 def operator_rows(file: TfliteFile, decisions: Sequence[Decision]) -> tuple[OperatorRow, ...]:
     """Return one row per operator of the file, in its order.
 
@@ -42,7 +46,7 @@ def operator_rows(file: TfliteFile, decisions: Sequence[Decision]) -> tuple[Oper
         elif found:
             rows.append(OperatorRow(operator.name, origin, found[0].npu_function, ""))
         else:
-            rows.append(OperatorRow(operator.name, origin, None, "TVM's importer removed it"))
+            rows.append(OperatorRow(operator.name, origin, None, REMOVED))
     return tuple(rows)
 
 

@@ -33,6 +33,7 @@ from tvm_ethosu.scheduler.arch import (
 )
 from tvm_ethosu.scheduler.engine import part_kernel_first
 from tvm_ethosu.scheduler.errors import InternalError
+from tvm_ethosu.scheduler.integers import round_up
 from tvm_ethosu.scheduler.ir import (
     Add,
     Clamp,
@@ -305,13 +306,6 @@ def make_operation(op: NpuOp, views: Mapping[str, View]) -> Operation:
     return Operation(op, operation)
 
 
-def legal_blocks(operation: Operation, arch: Arch) -> tuple[Block, ...]:
-    """Return the block configs that the shared RAM of the accelerator can hold."""
-    with _quiet():
-        found = api.npu_find_block_configs(operation.vela, _ACCELERATORS[arch.accelerator])
-    return tuple(Block(block.height, block.width, block.depth) for block in found)
-
-
 def set_block(operation: Operation, block: Block) -> None:
     """Fix the block config; the weights must be encoded for the same depth."""
     operation.vela.block_config = api.NpuShape3D(block.h, block.w, block.c)
@@ -397,10 +391,6 @@ def command_stream(operations: Sequence[Operation | Copy], arch: Arch) -> tuple[
     return _wait_for_previous(tuple(int(word) for word in words), unsafe)
 
 
-def _round_up(value: int, to: int) -> int:
-    return -(-value // to) * to
-
-
 class _Tables:
     """Which tables the shared RAM holds, from which slot on."""
 
@@ -414,7 +404,7 @@ class _Tables:
 
     def place(self, table: Range) -> int:
         """Return the slot for a table that is not there yet; if need be all others make room."""
-        start = _round_up(self.end, table.size_bytes)
+        start = round_up(self.end, table.size_bytes)
         if start + table.size_bytes > TABLE_BYTES:
             self.forget()
             start = 0

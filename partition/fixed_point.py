@@ -18,9 +18,9 @@ _THIRD = 715827883
 _EXP_MINUS_POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
 
 # 48/17, -32/17 and 1 in Q2.29: the first guess of an inverse.
-_48_OVER_17 = 1515870810
-_MINUS_32_OVER_17 = -1010580540
-_ONE_Q2 = 1 << 29
+FORTY_EIGHT_OVER_17 = 1515870810
+MINUS_32_OVER_17 = -1010580540
+ONE = 1 << 29
 
 
 def saturate(value: int) -> int:
@@ -65,9 +65,9 @@ def exp_of_negative(value: int, integer_bits: int = 5) -> int:
 
 def _inverse_of_half(half: int) -> int:
     """Return 1 / (2 * half) in Q2.29 for a number of Q0.31 from 1/2 to 1: Newton-Raphson."""
-    x = _48_OVER_17 + high_multiply(half, _MINUS_32_OVER_17)
+    x = FORTY_EIGHT_OVER_17 + high_multiply(half, MINUS_32_OVER_17)
     for _ in range(3):
-        rest = _ONE_Q2 - high_multiply(half, x)
+        rest = ONE - high_multiply(half, x)
         x += saturate(high_multiply(x, rest) << 2)
     return x
 
@@ -87,7 +87,7 @@ def tanh(value: int) -> int:
         return 0
     # Read as Q5.26 the same bits are twice the value.
     half = (exp_of_negative(-abs(value), 5) + _MAX + 1) >> 1
-    positive = saturate((_inverse_of_half(half) - _ONE_Q2) << 2)
+    positive = saturate((_inverse_of_half(half) - ONE) << 2)
     return positive if value > 0 else -positive
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tvm_ethosu.partition.liveness import Role
-
-ALIGN_BYTES = 16
+from tvm_ethosu.scheduler.plan import align
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class LiveTensor:
     @property
     def aligned_bytes(self) -> int:
         """Return the bytes that the tensor takes in an arena, where each starts at 16 bytes."""
-        return -(-self.size_bytes // ALIGN_BYTES) * ALIGN_BYTES
+        return align(self.size_bytes)
 
 
 def total_bytes(tensors: Iterable[LiveTensor]) -> int:

@@ -19,6 +19,7 @@ from tvm_ethosu.partition.params import OpParams, TensorType
 from tvm_ethosu.partition.report import Rejection
 from tvm_ethosu.scheduler.arch import MAX_DIM
 from tvm_ethosu.scheduler.errors import InternalError
+from tvm_ethosu.scheduler.integers import ceil_div
 from tvm_ethosu.scheduler.ir import (
     Clamp,
     Constant,
@@ -395,7 +396,7 @@ def _fill_shape(fills: Sequence[Part]) -> Shape:
         for p in fills
     ]
     columns = min(MAX_DIM, max(last))
-    return Shape(1, -(-max(last) // columns), columns, 1)
+    return Shape(1, ceil_div(max(last), columns), columns, 1)
 
 
 MOVE_CONSTRAINTS = (

@@ -20,7 +20,14 @@ from tvm_ethosu.partition.constraints import (
     types_are_eight_bit,
     types_are_equal,
 )
-from tvm_ethosu.partition.fixed_point import exp_of_negative, greater_than_one, input_radius
+from tvm_ethosu.partition.fixed_point import (
+    FORTY_EIGHT_OVER_17,
+    MINUS_32_OVER_17,
+    ONE,
+    exp_of_negative,
+    greater_than_one,
+    input_radius,
+)
 from tvm_ethosu.partition.lower import Lowered
 from tvm_ethosu.partition.params import OpParams, SoftmaxParams
 from tvm_ethosu.partition.quantize import quantize_multiplier
@@ -49,9 +56,6 @@ _LONG_ROW = 512
 _MOST_STRIPES = 128
 
 _HIGH_MULTIPLY = Rescale(1 << 30, 31)
-_48_OVER_17 = 1515870810  # in Q2.29
-_MINUS_32_OVER_17 = -1010580540
-_ONE = 1 << 29
 
 
 def exp_table(scale: float, beta: float) -> tuple[int, ...]:
@@ -130,11 +134,11 @@ def _inverse(ops: OpSequence, total: Operand, zeros: Operand) -> Operand:
     """
     one_less = ops.words(ElementKind.SUB, zeros, ops.scalar(1))
     half = ops.words(ElementKind.SHIFT_LEFT, total, one_less)
-    first = ops.words(ElementKind.MUL, half, ops.scalar(_MINUS_32_OVER_17), rescale=_HIGH_MULTIPLY)
-    x = ops.words(ElementKind.ADD, first, ops.scalar(_48_OVER_17))
+    first = ops.words(ElementKind.MUL, half, ops.scalar(MINUS_32_OVER_17), rescale=_HIGH_MULTIPLY)
+    x = ops.words(ElementKind.ADD, first, ops.scalar(FORTY_EIGHT_OVER_17))
     for _ in range(3):
         product = ops.words(ElementKind.MUL, x, half, rescale=_HIGH_MULTIPLY)
-        rest = ops.words(ElementKind.SUB, product, ops.scalar(_ONE), swapped=True)
+        rest = ops.words(ElementKind.SUB, product, ops.scalar(ONE), swapped=True)
         change = ops.words(ElementKind.MUL, x, rest, rescale=_HIGH_MULTIPLY)
         x = ops.words(ElementKind.ADD, x, ops.words(ElementKind.MUL, change, ops.scalar(4)))
     return ops.words(ElementKind.MUL, x, ops.scalar(2))

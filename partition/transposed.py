@@ -18,6 +18,7 @@ from tvm_ethosu.partition.moves import Box, MoveParams, Segment, lower_move, map
 from tvm_ethosu.partition.params import ConvParams, OpParams, TensorType
 from tvm_ethosu.partition.report import Rejection
 from tvm_ethosu.scheduler import arch
+from tvm_ethosu.scheduler.integers import ceil_div
 from tvm_ethosu.scheduler.ir import DType, Kernel, Padding, Tensor
 
 _MAX_STRIDE = 4
@@ -40,14 +41,10 @@ def transposed_form_fits(params: OpParams) -> Rejection | None:
     return None
 
 
-def _taps(size: int, stride: int) -> int:
-    return -(-size // stride)
-
-
 def _phases(weights: npt.NDArray[np.int64], kernel: Kernel) -> npt.NDArray[np.int64]:
     """Return weights (rows x columns x O, taps, taps, I), one small kernel per phase."""
     channels, _, _, depth = weights.shape
-    taps = _taps(kernel.h, kernel.stride_h), _taps(kernel.w, kernel.stride_w)
+    taps = ceil_div(kernel.h, kernel.stride_h), ceil_div(kernel.w, kernel.stride_w)
     result = np.zeros((kernel.stride_h, kernel.stride_w, channels, *taps, depth), np.int64)
     for row in range(kernel.stride_h):
         for column in range(kernel.stride_w):
@@ -87,9 +84,9 @@ def _of_all_phases(params: ConvParams, rows: int, columns: int) -> ConvParams:
 
 def _kept(out: int, padding: int, stride: int, phase: int) -> Segment:
     """Return which blocks have an output of this phase, and where along the dimension it goes."""
-    first = max(0, -(-(padding - phase) // stride))
+    first = max(0, ceil_div(padding - phase, stride))
     start = first * stride + phase - padding
-    extent = max(0, -(-(out - start) // stride))
+    extent = max(0, ceil_div(out - start, stride))
     return Segment(extent, first, start, 1, stride)
 
 

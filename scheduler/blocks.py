@@ -2,37 +2,21 @@
 
 The rules are those of ethos-u-vela 5.2.0 (``architecture_allocator.py``): two halves of IFM banks,
 two of accumulators, two banks of output, and what lookup tables take. Tests compare the result with
-``npu_find_block_configs``, which leaves out blocks of odd size on U55-32 and -64.
+``npu_find_block_configs``, which leaves out blocks of odd extents on U55-32, -64 and -128.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 
-from tvm_ethosu.scheduler.arch import BLOCK_SPLIT_CHANNELS, MAX_BLOCK, SUB_KERNEL
+from tvm_ethosu.scheduler.arch import BLOCK_SPLIT_CHANNELS, MAX_BLOCK, SUB_KERNEL, TABLE_BYTES
 from tvm_ethosu.scheduler.engine import Engine, Unit, engine
-from tvm_ethosu.scheduler.hardware import Timing
+from tvm_ethosu.scheduler.hardware import Target, Timing
+from tvm_ethosu.scheduler.integers import Integers, ceil_div, round_up
 from tvm_ethosu.scheduler.ir import NpuOp
-
-Integers: TypeAlias = npt.NDArray[np.int64]
 
 _BANK_BYTES = 1024
 _OUTPUT_BANKS = 2
-_TABLE_BANKS = 2
-_LARGE_SHARED_RAM = 16
-
-
-def ceil_div(value: int | Integers, by: int | Integers) -> Integers:
-    """Return the quotient rounded up."""
-    return np.asarray(-(-value // by), np.int64)
-
-
-def round_up(value: Integers, to: int) -> Integers:
-    """Return the next multiple."""
-    return ceil_div(value, to) * to
 
 
 def ifm_depth(op: NpuOp, how: Engine) -> int:
@@ -42,8 +26,8 @@ def ifm_depth(op: NpuOp, how: Engine) -> int:
     """
     depth = op.ifm.shape.c
     if op.ifm.dtype.size_bytes == 2:
-        return -(-min(depth, 16) // 4) * 4
-    return -(-min(depth, 16 if how.part_kernel_first else 32) // 8) * 8
+        return round_up(min(depth, 16), 4)
+    return round_up(min(depth, 16 if how.part_kernel_first else 32), 8)
 
 
 def ifm_extent(outputs: Integers, stride: int, taps: int, dilation: int) -> Integers:
@@ -79,28 +63,32 @@ def _candidates(op: NpuOp, timing: Timing) -> Integers:
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3).astype(np.int64)
 
 
-def legal_blocks(op: NpuOp, timing: Timing) -> Integers:
+def legal_blocks(op: NpuOp, target: Target) -> Integers:
     """Return the legal blocks, as rows (height, width, channels) in ascending order."""
-    how, blocks = engine(op), _candidates(op, timing)
-    bits = op.ifm.dtype.size_bytes * 8
-    wide = accumulates_40(op, how)
-    elementwise = how.unit is Unit.ELEMENTWISE
+    how, blocks, timing = engine(op), _candidates(op, target.timing), target.timing
     ifm = ifm_blocks(op, how, blocks, timing)
-    granules = timing.elementwise_granules if elementwise else timing.ifm_granules
-    granule = granules[(8, 16, 32).index(bits)]
-    ifm_bytes = ifm[:, 0] * ifm[:, 1] * round_up(ifm[:, 2] * bits // 8, 8)
-    ifm_banks = round_up(ceil_div(ifm_bytes, _BANK_BYTES) * 2, granule)
-    banks = timing.shared_ram_banks
-    reserved = _TABLE_BANKS if op.table or banks > _LARGE_SHARED_RAM else 0
-    available = banks - _OUTPUT_BANKS - reserved
-    if elementwise:
-        fits = 2 * ifm_banks <= available
+    size_bytes = op.ifm.dtype.size_bytes
+    ifm_bytes = ifm[:, 0] * ifm[:, 1] * round_up(ifm[:, 2] * size_bytes, 8)
+    ifm_banks = round_up(ceil_div(ifm_bytes, _BANK_BYTES) * 2, timing.ifm_granules[size_bytes])
+    if how.unit is Unit.ELEMENTWISE:
+        needed = 2 * ifm_banks
     else:
-        height = blocks[:, 0]
-        if how.kernel.h == 1 and op.ofm.shape.h == 1 and timing.microblock[0] == 2:
-            height = np.minimum(height, 1)
-        elements = height * blocks[:, 1] * round_up(blocks[:, 2], 8)
-        accumulators = ceil_div(elements * (40 if wide else 32) // 8, _BANK_BYTES) * 2
-        accumulators = round_up(accumulators, timing.accumulator_granules[wide])
-        fits = ifm_banks + accumulators <= available
-    return blocks[fits]
+        needed = ifm_banks + _accumulator_banks(op, how, blocks, timing)
+    return blocks[needed <= _free_banks(op, target)]
+
+
+def _free_banks(op: NpuOp, target: Target) -> int:
+    """Return the banks for IFM and accumulators: all but those of the OFM and of tables."""
+    arch = target.arch
+    tables = TABLE_BYTES // _BANK_BYTES if op.table or arch.tables_are_kept else 0
+    return arch.shared_ram_bytes // _BANK_BYTES - _OUTPUT_BANKS - tables
+
+
+def _accumulator_banks(op: NpuOp, how: Engine, blocks: Integers, timing: Timing) -> Integers:
+    height = blocks[:, 0]
+    if how.kernel.h == 1 and op.ofm.shape.h == 1 and timing.microblock[0] == 2:
+        height = np.minimum(height, 1)
+    wide = accumulates_40(op, how)
+    elements = height * blocks[:, 1] * round_up(blocks[:, 2], 8)
+    banks = ceil_div(elements * (5 if wide else 4), _BANK_BYTES) * 2
+    return round_up(banks, timing.accumulator_granules[wide])

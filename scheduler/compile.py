@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from tvm_ethosu.scheduler.allocate import Allocation, allocate, peak_operator
 from tvm_ethosu.scheduler.arch import ALIGN_BYTES
 from tvm_ethosu.scheduler.dump import short_origin
 from tvm_ethosu.scheduler.errors import Infeasible
 from tvm_ethosu.scheduler.estimator import Estimator
 from tvm_ethosu.scheduler.ir import NpuGraph
-from tvm_ethosu.scheduler.plan import plan_segments, plan_whole_tensors
+from tvm_ethosu.scheduler.plan import Schedule, plan_segments, plan_whole_tensors
 from tvm_ethosu.scheduler.ports import Hardware
 from tvm_ethosu.scheduler.prefetch import add_transfers
 from tvm_ethosu.scheduler.search import Objective, PlanSearch
@@ -39,54 +41,44 @@ def schedule(
     if objective is Objective.PERFORMANCE and budget_bytes is None:
         return allocate(add_transfers(whole, estimator, None))
     search = PlanSearch(estimator)
-    available = allocate(whole).scratch_bytes if budget_bytes is None else budget_bytes
-    if objective is Objective.PERFORMANCE:
-        found = _fastest(search, available)
+    if objective is Objective.PERFORMANCE and budget_bytes is not None:
+        found = _within(search, budget_bytes, _fastest_first)
         if found is not None:
             return found
     least = _least(search, allocate(whole))
-    if least.scratch_bytes <= available:
-        fastest = _fastest(search, least.scratch_bytes)
-        return fastest or _timed(estimator, least)
-    raise _infeasible(least, available)
+    if budget_bytes is not None and least.scratch_bytes > budget_bytes:
+        raise _infeasible(least, budget_bytes)
+    fastest = _within(search, least.scratch_bytes, _fastest_first)
+    return fastest or allocate(add_transfers(least.schedule, estimator, 0))
 
 
-def _timed(estimator: Estimator, allocation: Allocation) -> Allocation:
-    """Return a plan of memory with block configs; nothing is moved into SRAM."""
-    return allocate(add_transfers(allocation.schedule, estimator, 0))
+_Variants = Callable[[Schedule, Estimator, int], Iterator[Schedule]]
 
 
-def _fastest(search: PlanSearch, budget_bytes: int) -> Allocation | None:
-    """Return the fastest plan that is found within a budget, or None if none is found."""
-    budget_bytes = budget_bytes // ALIGN_BYTES * ALIGN_BYTES
-    found: list[Allocation] = []
-    for share in _TIGHTER:
-        limit = int(budget_bytes * share)
-        segments = search.find(limit)
-        if segments is None:
-            break
-        plan = plan_segments(search.graph, segments)
-        for room in _TIGHTER:
-            timed = add_transfers(plan, search.estimator, int(budget_bytes * room))
-            allocation = allocate(timed)
-            if allocation.scratch_bytes <= budget_bytes:
-                found.append(allocation)
-                break
-        if found:
-            break
-    return min(found, key=lambda a: (a.schedule.cycles, a.scratch_bytes), default=None)
+def _fastest_first(plan: Schedule, estimator: Estimator, budget_bytes: int) -> Iterator[Schedule]:
+    """Yield a plan with ever fewer weights in SRAM, none at last; nothing if it can't be placed."""
+    if allocate(plan).scratch_bytes <= budget_bytes:
+        for share in (*_TIGHTER, 0):
+            yield add_transfers(plan, estimator, int(budget_bytes * share))
 
 
-def _within(search: PlanSearch, budget_bytes: int) -> Allocation | None:
-    """Return a plan of memory that can be placed within a budget, or None if none is found."""
+def _memory_only(plan: Schedule, _estimator: Estimator, _budget_bytes: int) -> Iterator[Schedule]:
+    """Yield the plan itself."""
+    yield plan
+
+
+def _within(search: PlanSearch, budget_bytes: int, variants: _Variants) -> Allocation | None:
+    """Return the first plan found that can be placed within a budget, or None if there is none."""
     budget_bytes = budget_bytes // ALIGN_BYTES * ALIGN_BYTES
     for share in _TIGHTER:
         segments = search.find(int(budget_bytes * share))
         if segments is None:
             return None
-        allocation = allocate(plan_segments(search.graph, segments))
-        if allocation.scratch_bytes <= budget_bytes:
-            return allocation
+        plan = plan_segments(search.graph, segments)
+        for variant in variants(plan, search.estimator, budget_bytes):
+            allocation = allocate(variant)
+            if allocation.scratch_bytes <= budget_bytes:
+                return allocation
     return None
 
 
@@ -104,7 +96,7 @@ def _least(search: PlanSearch, whole: Allocation) -> Allocation:
         middle = (best.scratch_bytes + impossible) // 2 // ALIGN_BYTES * ALIGN_BYTES
         # At last the next smaller size is tried, so that nothing below is possible.
         budget = min(max(middle, impossible + ALIGN_BYTES), best.scratch_bytes - ALIGN_BYTES)
-        found = _within(search, budget)
+        found = _within(search, budget, _memory_only)
         if found is None:
             impossible = budget
         else:

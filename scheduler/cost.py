@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tvm_ethosu.scheduler.arch import BRICK_CHANNELS, Accelerator, Layout
-from tvm_ethosu.scheduler.blocks import Integers, accumulates_40, ceil_div, ifm_blocks
+from tvm_ethosu.scheduler.blocks import accumulates_40, ifm_blocks
 from tvm_ethosu.scheduler.engine import Engine, Unit, engine
 from tvm_ethosu.scheduler.hardware import Memory, OutputCycles, Target
+from tvm_ethosu.scheduler.integers import Integers, ceil_div, round_up
 from tvm_ethosu.scheduler.ir import (
     Conv2D,
     DepthwiseConv2D,
@@ -166,9 +167,9 @@ def _steps(work: Work, taps: int, plane: Integers) -> tuple[int, Integers]:
         doubled = 2 if is_16 and work.target.arch.accelerator is not Accelerator.U55_32 else 1
         return 1, max(4, taps) * plane * doubled
     if unit is Unit.DEPTHWISE:
-        return -(-taps // 4), np.maximum(load, 4 * plane * (2 if is_16 else 1))
+        return ceil_div(taps, 4), np.maximum(load, 4 * plane * (2 if is_16 else 1))
     if work.how.part_kernel_first:
-        return -(-taps // (2 if is_16 else 4)), np.maximum(load, 4 * plane)
+        return ceil_div(taps, 2 if is_16 else 4), np.maximum(load, 4 * plane)
     return taps, np.maximum(load, 4 * plane)
 
 
@@ -273,7 +274,7 @@ def _stored(work: Work, operand: Operand) -> int:
 
 def _padded(work: Work, operand: Operand, channels: int) -> int:
     brick = BRICK_CHANNELS if work.layouts[operand.tensor] is Layout.NHCWB16 else 1
-    return -(-channels // brick) * brick
+    return round_up(channels, brick)
 
 
 def _memory_cycles(work: Work) -> Iterator[Reals]:

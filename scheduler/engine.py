@@ -7,6 +7,7 @@ from enum import Enum
 
 from tvm_ethosu.scheduler.arch import SUB_KERNEL
 from tvm_ethosu.scheduler.errors import InternalError
+from tvm_ethosu.scheduler.integers import round_up
 from tvm_ethosu.scheduler.ir import (
     Add,
     Clamp,
@@ -68,10 +69,6 @@ def _pieces(taps: int, dilation: int) -> list[int]:
     return [min(size, taps - start) for start in range(0, taps, size)]
 
 
-def _round_up(value: int, to: int) -> int:
-    return -(-value // to) * to
-
-
 def part_kernel_first(op: Conv2D) -> bool:
     """Return whether all elements of the kernel come before the next IFM channels.
 
@@ -81,8 +78,8 @@ def part_kernel_first(op: Conv2D) -> bool:
     """
     depth, elements = op.ifm.shape.c, op.kernel.elements
     halves = op.ifm.dtype.size_bytes
-    depth_use = depth / _round_up(depth, 32 // halves)
-    part_use = depth / _round_up(depth, 8) * elements / _round_up(elements, 4 // halves)
+    depth_use = depth / round_up(depth, 32 // halves)
+    part_use = depth / round_up(depth, 8) * elements / round_up(elements, 4 // halves)
     return depth <= 8 or part_use > depth_use
 
 

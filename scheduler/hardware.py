@@ -7,19 +7,12 @@ are in bytes per cycle of the NPU, latencies in such cycles.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from tvm_ethosu.scheduler.arch import ARCHS, Accelerator, Arch, MemoryMode
+from tvm_ethosu.scheduler.arch import Accelerator, Arch, MemoryMode
 from tvm_ethosu.scheduler.errors import UserError
-
-
-class MemoryKind(Enum):
-    """A memory of the system; the value is its usual name."""
-
-    SRAM = "sram"
-    DRAM = "dram"
-    FLASH = "flash"
 
 
 @dataclass(frozen=True)
@@ -30,7 +23,6 @@ class Memory:
     access that uses all of it. ``port`` tells memories apart that are reached side by side.
     """
 
-    kind: MemoryKind
     share: float
     burst_bytes: int
     read_latency: int
@@ -38,34 +30,33 @@ class Memory:
     port: int
 
 
-_SRAM = Memory(MemoryKind.SRAM, 1.0, 32, 32, 32, 0)
+_SRAM = Memory(1.0, 32, 32, 32, 0)
 
 
 def _flash(share: float) -> Memory:
-    return Memory(MemoryKind.FLASH, share, 128, 64, 0, 1)
+    return Memory(share, 128, 64, 0, 1)
 
 
 def _dram(share: float) -> Memory:
-    return Memory(MemoryKind.DRAM, share, 128, 500, 250, 1)
+    return Memory(share, 128, 500, 250, 1)
 
 
 @dataclass(frozen=True)
 class SystemConfig:
-    """A system: core clock in Hz, the SRAM behind port 0, the memory behind port 1."""
+    """A system: the SRAM behind port 0, the memory behind port 1."""
 
     name: str
-    core_clock_hz: float
     sram: Memory
     second: Memory
 
 
 SYSTEM_CONFIGS: tuple[SystemConfig, ...] = (
-    SystemConfig("Ethos_U55_Deep_Embedded", 200e6, _SRAM, _flash(0.0625)),
-    SystemConfig("Ethos_U55_High_End_Embedded", 500e6, _SRAM, _flash(0.125)),
-    SystemConfig("Ethos_U65_Embedded", 500e6, _SRAM, _flash(0.0625)),
-    SystemConfig("Ethos_U65_Mid_End", 500e6, _SRAM, _dram(0.46875)),
-    SystemConfig("Ethos_U65_High_End", 1e9, _SRAM, _dram(0.234375)),
-    SystemConfig("Ethos_U65_Client_Server", 1e9, _SRAM, _dram(0.75)),
+    SystemConfig("Ethos_U55_Deep_Embedded", _SRAM, _flash(0.0625)),
+    SystemConfig("Ethos_U55_High_End_Embedded", _SRAM, _flash(0.125)),
+    SystemConfig("Ethos_U65_Embedded", _SRAM, _flash(0.0625)),
+    SystemConfig("Ethos_U65_Mid_End", _SRAM, _dram(0.46875)),
+    SystemConfig("Ethos_U65_High_End", _SRAM, _dram(0.234375)),
+    SystemConfig("Ethos_U65_Client_Server", _SRAM, _dram(0.75)),
 )
 
 
@@ -87,112 +78,75 @@ class OutputCycles:
 
 @dataclass(frozen=True)
 class Timing:
-    """An NPU: its microblock (OFM height, width, channels), shared RAM, cycles per element.
+    """An NPU: its microblock (OFM height, width, channels), and how long an element takes.
 
-    ``lookup`` and ``clamp`` are those of the activation stage. ``granules`` are the banks that the
-    shared RAM deals out at a time: for IFMs of 8, 16 and 32 bits, elementwise IFMs of the same,
+    ``lookup`` and ``clamp`` are cycles per element of the activation stage. Granules are the banks
+    that the shared RAM deals out at a time: for IFMs by the size of an element in bytes, for
     accumulators of 32 and 40 bits. ``accumulator_delay`` is what a step of a single microblock
     waits for its accumulators, of 32 and 40 bits.
     """
 
     microblock: tuple[int, int, int]
-    port_bytes: int
     output: OutputCycles
     lookup: float
     clamp: float
-    shared_ram_banks: int
-    ifm_granules: tuple[int, int, int]
-    elementwise_granules: tuple[int, int, int]
+    ifm_granules: Mapping[int, int]
     accumulator_granules: tuple[int, int]
     accumulator_delay: tuple[int, int]
-    transfers_in_flight: int
+    port_bytes: int = 8
+    transfers_in_flight: int = 1
 
 
-_U55_256 = OutputCycles(0.625, 1.125, 0.5, 0.375, 0.75, 0.125, 0.25)
-_U65_512 = OutputCycles(0.3125, 0.5625, 0.25, 0.1875, 0.375, 0.0625, 0.125)
-_LARGE_IFM, _LARGE_ACCUMULATORS = (8, 8, 16), (16, 20)
-_SMALL_IFM = (2, 2, 4)
-
-_TIMINGS: dict[Accelerator, Timing] = {
-    Accelerator.U55_32: Timing(
-        (1, 1, 4),
-        8,
-        OutputCycles(2.0, 3.0, 3.0, 3.0, 6.0, 1.0, 2.0),
-        1.0,
-        1.0,
-        16,
-        _SMALL_IFM,
-        _SMALL_IFM,
-        (4, 4),
-        (3, 7),
-        1,
-    ),
-    Accelerator.U55_64: Timing(
-        (1, 1, 8),
-        8,
-        OutputCycles(1.0, 1.5, 1.5, 1.5, 3.0, 0.5, 1.0),
-        1.0,
-        1.0,
-        16,
-        _SMALL_IFM,
-        _SMALL_IFM,
-        (4, 8),
-        (2, 3),
-        1,
-    ),
-    Accelerator.U55_128: Timing(
-        (1, 2, 8),
-        8,
-        OutputCycles(0.75, 1.25, 0.75, 0.75, 1.5, 0.25, 0.5),
-        1.0,
-        0.5,
-        24,
-        (4, 4, 8),
-        (4, 4, 8),
-        (8, 12),
-        (2, 3),
-        1,
-    ),
-    Accelerator.U55_256: Timing(
-        (2, 2, 8),
-        8,
-        _U55_256,
-        1.0,
-        0.25,
-        48,
-        _LARGE_IFM,
-        _LARGE_IFM,
-        _LARGE_ACCUMULATORS,
-        (2, 2),
-        1,
-    ),
-    Accelerator.U65_256: Timing(
-        (2, 2, 8),
-        16,
-        _U55_256,
-        1.0,
-        0.25,
-        48,
-        _LARGE_IFM,
-        _LARGE_IFM,
-        _LARGE_ACCUMULATORS,
-        (2, 2),
-        2,
-    ),
-    Accelerator.U65_512: Timing(
-        (2, 2, 8),
-        16,
-        _U65_512,
-        0.5,
-        0.125,
-        48,
-        _LARGE_IFM,
-        _LARGE_IFM,
-        _LARGE_ACCUMULATORS,
-        (2, 2),
-        2,
-    ),
-}
+_U55_32 = Timing(
+    microblock=(1, 1, 4),
+    output=OutputCycles(2.0, 3.0, 3.0, 3.0, 6.0, 1.0, 2.0),
+    lookup=1.0,
+    clamp=1.0,
+    ifm_granules=MappingProxyType({1: 2, 2: 2, 4: 4}),
+    accumulator_granules=(4, 4),
+    accumulator_delay=(3, 7),
+)
+_U55_64 = replace(
+    _U55_32,
+    microblock=(1, 1, 8),
+    output=OutputCycles(1.0, 1.5, 1.5, 1.5, 3.0, 0.5, 1.0),
+    accumulator_granules=(4, 8),
+    accumulator_delay=(2, 3),
+)
+_U55_128 = replace(
+    _U55_64,
+    microblock=(1, 2, 8),
+    output=OutputCycles(0.75, 1.25, 0.75, 0.75, 1.5, 0.25, 0.5),
+    clamp=0.5,
+    ifm_granules=MappingProxyType({1: 4, 2: 4, 4: 8}),
+    accumulator_granules=(8, 12),
+)
+_U55_256 = replace(
+    _U55_128,
+    microblock=(2, 2, 8),
+    output=OutputCycles(0.625, 1.125, 0.5, 0.375, 0.75, 0.125, 0.25),
+    clamp=0.25,
+    ifm_granules=MappingProxyType({1: 8, 2: 8, 4: 16}),
+    accumulator_granules=(16, 20),
+    accumulator_delay=(2, 2),
+)
+_U65_256 = replace(_U55_256, port_bytes=16, transfers_in_flight=2)
+_U65_512 = replace(
+    _U65_256,
+    output=OutputCycles(0.3125, 0.5625, 0.25, 0.1875, 0.375, 0.0625, 0.125),
+    lookup=0.5,
+    clamp=0.125,
+)
+_TIMINGS: Mapping[Accelerator, Timing] = MappingProxyType(
+    {
+        Accelerator.U55_32: _U55_32,
+        Accelerator.U55_64: _U55_64,
+        Accelerator.U55_128: _U55_128,
+        Accelerator.U55_256: _U55_256,
+        Accelerator.U65_256: _U65_256,
+        Accelerator.U65_512: _U65_512,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -212,7 +166,7 @@ class Target:
     def constants(self) -> Memory:
         """Return the memory of weights, scales and tables."""
         if self.memory_mode is MemoryMode.SRAM_ONLY:
-            return Memory(MemoryKind.SRAM, 1.0, 32, 32, 32, 1)
+            return replace(self.system.sram, port=1)
         return self.system.second
 
     @property
@@ -239,8 +193,3 @@ def make_target(
             return Target(arch, system, memory_mode)
     known = ", ".join(system.name for system in SYSTEM_CONFIGS)
     raise UserError(f"system_config: unknown name (got '{name}', known: {known})")
-
-
-def all_targets() -> tuple[Target, ...]:
-    """Return each accelerator in its usual system, constants in flash or DRAM."""
-    return tuple(make_target(arch, None) for arch in ARCHS)

@@ -376,6 +376,31 @@ class NpuGraph:
         object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
 
     @cached_property
+    def inner_tensors(self) -> frozenset[str]:
+        """Return the tensors that only the NPU function itself sees."""
+        return frozenset(self.tensors.keys() - {*self.inputs, *self.outputs, *self.constants})
+
+    @cached_property
+    def reshaped_tensors(self) -> frozenset[str]:
+        """Return the tensors that some operator sees under another shape."""
+        return frozenset(
+            operand.tensor
+            for op in self.ops
+            for operand in (*op.inputs, op.ofm)
+            if operand.shape != self.tensors[operand.tensor].shape
+        )
+
+    @cached_property
+    def writers(self) -> Mapping[str, int]:
+        """Return for each tensor that is computed the index of the operator that writes it."""
+        return {op.ofm.tensor: index for index, op in enumerate(self.ops)}
+
+    @cached_property
+    def last_reads(self) -> Mapping[str, int]:
+        """Return for each tensor that is read the index of the last operator that does."""
+        return {o.tensor: index for index, op in enumerate(self.ops) for o in op.inputs}
+
+    @cached_property
     def rolling_tensors(self) -> frozenset[str]:
         """Return the tensors whose rows can be made and used piece by piece.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 
 from tvm_ethosu.scheduler.arch import ALIGN_BYTES, BRICK_CHANNELS, Layout
+from tvm_ethosu.scheduler.integers import round_up
 from tvm_ethosu.scheduler.ir import Add, ElementWise, NpuGraph, Requantize, Tensor
-from tvm_ethosu.scheduler.ports import Block
+from tvm_ethosu.scheduler.ports import Timed
 from tvm_ethosu.scheduler.stripes import (
     DOWNWARDS,
     UPWARDS,
@@ -91,8 +93,8 @@ class Transfer:
 class Schedule:
     """A graph with its steps, the layout of each tensor, and buffers for the inner ones.
 
-    ``blocks`` has the block configs of each step's operations, ``cycles`` the estimate for all of
-    them and the transfers; both are missing from a plan of memory only.
+    ``timed`` has cycles and block configs of each step, ``cycles`` the estimate for all of them and
+    the transfers; both are missing from a plan of memory only.
     """
 
     graph: NpuGraph
@@ -101,41 +103,43 @@ class Schedule:
     layouts: Mapping[str, Layout]
     buffers: tuple[Buffer, ...]
     overlaps: tuple[Overlap, ...] = ()
-    blocks: tuple[tuple[Block, ...], ...] = ()
+    timed: tuple[Timed, ...] = ()
     transfers: tuple[Transfer, ...] = ()
     cycles: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layouts", MappingProxyType(dict(self.layouts)))
 
+    @cached_property
+    def segment_of(self) -> tuple[int, ...]:
+        """Return the position of each operator's segment."""
+        return positions_of(self.segments)
+
+
+def positions_of(segments: Sequence[Segment]) -> tuple[int, ...]:
+    """Return for each operator the position of its segment; segments follow one another."""
+    return tuple(n for n, s in enumerate(segments) for _ in range(s.start, s.stop))
+
 
 def align(size_bytes: int) -> int:
     """Round up to what the NPU takes as an address."""
-    return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
-
-
-def is_inner(graph: NpuGraph, name: str) -> bool:
-    """Return whether only the NPU function itself sees the tensor."""
-    return name not in (*graph.inputs, *graph.outputs, *graph.constants)
+    return round_up(size_bytes, ALIGN_BYTES)
 
 
 def choose_layout(graph: NpuGraph, tensor: Tensor) -> Layout:
     """Return NHCWB16 for an inner tensor that loses no bytes by it and is seen in one shape."""
-    seen_as_is = all(
-        operand.shape == tensor.shape
-        for op in graph.ops
-        for operand in (*op.inputs, op.ofm)
-        if operand.tensor == tensor.name
-    )
-    fits_bricks = tensor.shape.c % BRICK_CHANNELS == 0
-    return (
-        Layout.NHCWB16
-        if seen_as_is
-        and fits_bricks
-        and is_inner(graph, tensor.name)
+    in_bricks = (
+        tensor.shape.c % BRICK_CHANNELS == 0
+        and tensor.name in graph.inner_tensors
+        and tensor.name not in graph.reshaped_tensors
         and tensor.name not in graph.dense_tensors
-        else Layout.NHWC
     )
+    return Layout.NHCWB16 if in_bricks else Layout.NHWC
+
+
+def choose_layouts(graph: NpuGraph) -> Mapping[str, Layout]:
+    """Return the layout of every tensor."""
+    return {name: choose_layout(graph, tensor) for name, tensor in graph.tensors.items()}
 
 
 def row_bytes(tensor: Tensor) -> int:
@@ -148,20 +152,20 @@ def uses(graph: NpuGraph) -> dict[str, LiveRange]:
 
     A tensor lives from the operator that writes it to the last that reads it, both included.
     """
-    start: dict[str, int] = {}
-    stop: dict[str, int] = {}
-    for index, op in enumerate(graph.ops):
-        start[op.ofm.tensor] = index
-        for operand in (*op.inputs, op.ofm):
-            stop[operand.tensor] = index + 1
-    return {name: LiveRange(start[name], stop[name]) for name in start if is_inner(graph, name)}
+    inner = graph.inner_tensors
+    return {
+        name: LiveRange(index, max(index, graph.last_reads.get(name, index)) + 1)
+        for name, index in graph.writers.items()
+        if name in inner
+    }
 
 
 def kept_tensors(graph: NpuGraph, start: int, stop: int) -> frozenset[str]:
     """Return the tensors that operators ``[start, stop)`` make for others than themselves."""
-    later = {operand.tensor for op in graph.ops[stop:] for operand in op.inputs}
-    made = {op.ofm.tensor for op in graph.ops[start:stop]}
-    return frozenset(made & (later | set(graph.outputs)))
+    made = (op.ofm.tensor for op in graph.ops[start:stop])
+    return frozenset(
+        name for name in made if graph.last_reads.get(name, -1) >= stop or name in graph.outputs
+    )
 
 
 @dataclass(frozen=True)
@@ -185,19 +189,18 @@ def plan_segment(
     kept = kept_tensors(graph, start, stop)
     steps = segment_steps(graph, start, stop, segment.stripe_rows, kept, direction)
     use = row_use(graph, steps, direction)
-    buffers = _segment_buffers(graph, segment, rolling_rows(use), ranges)
-    return SegmentPlan(
-        segment, steps, tuple(buffers), _best_overlap(graph, segment, use, ranges, direction)
-    )
+    buffers = _segment_buffers(graph, segment, kept, rolling_rows(use), ranges)
+    overlap = _best_overlap(graph, segment, kept, use, ranges, direction)
+    return SegmentPlan(segment, steps, tuple(buffers), overlap)
 
 
 def _segment_buffers(
     graph: NpuGraph,
     segment: Segment,
+    kept: frozenset[str],
     rows: Mapping[str, int],
     ranges: Mapping[str, LiveRange],
 ) -> list[Buffer]:
-    kept = kept_tensors(graph, segment.start, segment.stop)
     buffers = []
     for op in graph.ops[segment.start : segment.stop]:
         name = op.ofm.tensor
@@ -215,6 +218,7 @@ def _segment_buffers(
 def _best_overlap(
     graph: NpuGraph,
     segment: Segment,
+    kept: frozenset[str],
     use: RowUse,
     ranges: Mapping[str, LiveRange],
     direction: Direction,
@@ -225,11 +229,7 @@ def _best_overlap(
         for name, live in ranges.items()
         if live.start < segment.start < live.stop <= segment.stop and name in graph.rolling_tensors
     ]
-    targets = [
-        name
-        for name in sorted(kept_tensors(graph, segment.start, segment.stop))
-        if name in ranges and name in graph.rolling_tensors
-    ]
+    targets = [name for name in sorted(kept) if name in ranges and name in graph.rolling_tensors]
     found = [
         _overlap(graph, use, source, target, direction) for source in sources for target in targets
     ]
@@ -258,7 +258,7 @@ def _is_element_by_element(graph: NpuGraph, source: str, target: str) -> bool:
 
     Both must lie alike, so that the blocks that the NPU reads and writes are the same bytes.
     """
-    writer = next(op for op in graph.ops if op.ofm.tensor == target)
+    writer = graph.ops[graph.writers[target]]
     read = [operand for operand in writer.inputs if operand.tensor == source]
     alike = bool(read) and all(
         operand.shape == writer.ofm.shape and operand.dtype is writer.ofm.dtype for operand in read
@@ -287,11 +287,12 @@ def saved_bytes(graph: NpuGraph, overlap: Overlap) -> int:
 
 def _end_with_segments(buffers: Sequence[Buffer], segments: Sequence[Segment]) -> list[Buffer]:
     """Let a buffer live to the end of the segment in which it is read last."""
-    ends = {index: s.stop for s in segments for index in range(s.start, s.stop)}
-    return [
-        Buffer(b.tensor, b.size_bytes, LiveRange(b.live.start, ends[b.live.stop - 1]), b.rows)
-        for b in buffers
-    ]
+    position = positions_of(segments)
+
+    def end(buffer: Buffer) -> int:
+        return segments[position[buffer.live.stop - 1]].stop
+
+    return [replace(b, live=LiveRange(b.live.start, end(b))) for b in buffers]
 
 
 def plan_segments(graph: NpuGraph, segments: Sequence[Segment]) -> Schedule:
@@ -300,7 +301,6 @@ def plan_segments(graph: NpuGraph, segments: Sequence[Segment]) -> Schedule:
     Where one tensor after the other grows into the one before, the direction of the stripes
     changes each time, so that they move up and down instead of away.
     """
-    layouts = {name: choose_layout(graph, tensor) for name, tensor in graph.tensors.items()}
     ranges = uses(graph)
     plans: list[SegmentPlan] = []
     grown: dict[str, Direction] = {}
@@ -316,7 +316,7 @@ def plan_segments(graph: NpuGraph, segments: Sequence[Segment]) -> Schedule:
         graph,
         tuple(segments),
         tuple(step for plan in plans for step in plan.steps),
-        layouts,
+        choose_layouts(graph),
         tuple(_end_with_segments(buffers, segments)),
         tuple(plan.overlap for plan in plans if plan.overlap is not None),
     )

@@ -21,6 +21,14 @@ class Block:
         return f"{self.h}x{self.w}x{self.c}"
 
 
+@dataclass(frozen=True)
+class Timed:
+    """A step's cycles, and the block config of each of its operations (one, save for moves)."""
+
+    cycles: float
+    blocks: tuple[Block, ...]
+
+
 class ParameterSizes(Protocol):
     """Knows how many bytes weights and scales take when they are encoded."""
 

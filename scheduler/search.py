@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from tvm_ethosu.scheduler.estimator import Estimator, OpChoice
+from tvm_ethosu.scheduler.estimator import Choices, Estimator
 from tvm_ethosu.scheduler.plan import (
     Segment,
     SegmentPlan,
@@ -22,7 +22,7 @@ from tvm_ethosu.scheduler.plan import (
     uses,
     whole_segments,
 )
-from tvm_ethosu.scheduler.stripes import Rows
+from tvm_ethosu.scheduler.stripes import rows_by_operator
 
 # Longer cascades gain little: each operator more needs its rows, and the first stripes grow.
 LONGEST_CASCADE = 20
@@ -62,9 +62,11 @@ class _Path:
 
 @dataclass(frozen=True)
 class _Priced:
-    """A segment's peak in bytes, and for each operator its steps streamed and from SRAM."""
+    """A segment's peak in bytes, its cycles with all weights streamed, and what others save.
 
-    plan: SegmentPlan
+    ``savings`` has cycles and bytes of weights in SRAM, the best first.
+    """
+
     peak_bytes: int
     streamed: float
     savings: tuple[tuple[float, int], ...]
@@ -121,28 +123,22 @@ class PlanSearch:
         return Edge(priced.peak_bytes, priced.cycles(limit_bytes), segment)
 
     def _price(self, plan: SegmentPlan, peak_bytes: int) -> _Priced:
-        rows: dict[int, list[Rows]] = {}
-        for step in plan.steps:
-            rows.setdefault(step.op, []).append(step.rows)
-        cycles, savings = 0.0, []
-        for op, made in rows.items():
-            streamed = self.estimator.choose(op, made, in_sram=False)
-            assert streamed is not None
-            cycles += streamed.cycles
-            buffered = self.estimator.choose(op, made, in_sram=True)
-            if buffered is not None and buffered.parameter_bytes:
-                savings.append(self._saving(streamed, buffered))
-        worth = [saving for saving in savings if saving[0] > 0]
-        worth.sort(key=lambda saving: (-saving[0] / saving[1], saving[1]))
-        return _Priced(plan, peak_bytes, cycles, tuple(worth))
+        cycles = 0.0
+        savings: list[tuple[float, int]] = []
+        for op, rows in rows_by_operator(plan.steps).items():
+            choices = self.estimator.choices(op, rows)
+            cycles += choices.streamed.cycles
+            savings += self._savings(choices)
+        savings.sort(key=lambda saving: (-saving[0] / saving[1], saving[1]))
+        return _Priced(peak_bytes, cycles, tuple(savings))
 
-    def _saving(self, streamed: OpChoice, buffered: OpChoice) -> tuple[float, int]:
-        """Return what weights in SRAM save when nothing hides their transfer, and their bytes."""
-        size_bytes = align(buffered.parameter_bytes)
-        return (
-            streamed.cycles - buffered.cycles - self.estimator.transfer_cycles(size_bytes),
-            size_bytes,
-        )
+    def _savings(self, choices: Choices) -> Iterator[tuple[float, int]]:
+        """Yield what weights in SRAM save even if nothing hides their transfer, and their bytes."""
+        if choices.buffered is not None:
+            size_bytes = align(choices.buffered.parameter_bytes)
+            moved = choices.buffered.cycles + self.estimator.transfer_cycles(size_bytes)
+            if moved < choices.streamed.cycles:
+                yield choices.streamed.cycles - moved, size_bytes
 
     def _before_bytes(self, start: int) -> int:
         """Return the bytes of tensors from before a cut that are read after it."""

@@ -182,6 +182,14 @@ def segment_steps(
     return tuple(demand.steps)
 
 
+def rows_by_operator(steps: Sequence[Step]) -> Mapping[int, list[Rows]]:
+    """Return the rows that each operator makes, step by step."""
+    rows: dict[int, list[Rows]] = {}
+    for step in steps:
+        rows.setdefault(step.op, []).append(step.rows)
+    return rows
+
+
 @dataclass(frozen=True)
 class RowUse:
     """Which rows of each tensor steps write and read, counted from where the stripes begin.

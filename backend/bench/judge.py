@@ -14,13 +14,13 @@ from tvm_ethosu.backend.bench.results import (
     Chain,
     Point,
 )
+from tvm_ethosu.scheduler.arch import ALIGN_BYTES
 
 TARGET_AT_FASTEST = 0.95
 TARGET_AT_LEAST = 0.70
 TARGET_LEAST_SRAM = 0.65
 MAX_RISE = 0.01
 _SHARES = (75, 50, 25)
-_ALIGN_BYTES = 16
 
 
 def opponent(vela: Iterable[Point], limit_bytes: int) -> Point | None:
@@ -52,7 +52,7 @@ def budgets(vela: Sequence[Point]) -> dict[str, int]:
     named = {AT_FASTEST: high}
     for share in _SHARES:
         step = low + (high - low) * share // 100
-        named[f"{share} % between"] = step // _ALIGN_BYTES * _ALIGN_BYTES
+        named[f"{share} % between"] = step // ALIGN_BYTES * ALIGN_BYTES
     named[AT_LEAST] = low
     if high == low:
         return {AT_FASTEST: high, AT_LEAST: low}

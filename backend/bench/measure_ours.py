@@ -27,15 +27,13 @@ from tvm_ethosu.backend.network import (
     partition_file,
 )
 from tvm_ethosu.backend.reference import Reference
-from tvm_ethosu.backend.report import operator_rows
+from tvm_ethosu.backend.report import REMOVED, operator_rows
 from tvm_ethosu.partition import EthosUOptions
 from tvm_ethosu.partition.tflite_file import TfliteFile, load_tflite
 from tvm_ethosu.scheduler.errors import EthosUError
 
 CHECKED_INPUTS = 3
 _SEED = 0
-# The reason of operators that are no more after the import, as backend/report.py gives it.
-_NOTHING_TO_RUN = "TVM's importer removed it"
 
 
 @dataclass(frozen=True)
@@ -77,9 +75,7 @@ def measure_ours(case: Case, setting: str, limit_bytes: int | None) -> Point:
         point,
         sram_bytes=network.sram.total_bytes,
         cycles=_cycles(network, loaded, case),
-        cpu_operators=sum(
-            row.npu_function is None and row.reason != _NOTHING_TO_RUN for row in rows
-        ),
+        cpu_operators=sum(row.npu_function is None and row.reason != REMOVED for row in rows),
         npu_live_bytes=max((max(f.used_memory_bytes) for f in network.functions), default=0),
     )
     try:

@@ -49,8 +49,10 @@ from tvm_ethosu.backend.vela_files import Core
 _SHARES = (75, 50, 25)
 _MODES = ("Performance", "Size")
 _OBJECTIVES = ("performance", "size")
-# Per case: both modes and three arena sizes of two cores; no limit, own least, five budgets.
-_JOBS_PER_CASE = 2 * 5 + 2 + 5
+_BUDGETS = 5
+# Per case: modes and arena sizes of both cores; no limit, own least, and budgets.
+_VELA_JOBS = len(Core) * (len(_MODES) + len(_SHARES))
+_OUR_JOBS = 2 + _BUDGETS
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Plan:
 def measure(plan: Plan, cache: Cache, workers: int, console: Console) -> Results:
     """Measure all of a plan; what is done is kept in the cache even if this is interrupted."""
     with _progress(console) as progress, _pool(workers) as pool:
-        bench = _Bench(pool, cache, progress, len(plan.cases) * _JOBS_PER_CASE)
+        bench = _Bench(pool, cache, progress, len(plan.cases) * (_VELA_JOBS + _OUR_JOBS))
         vela = _measure_vela(bench, plan.cases)
         ours = _measure_ours(bench, plan.cases, vela)
         bench.begin("timing", len(plan.models) + len(LENGTHS) * len(_OBJECTIVES))
@@ -201,7 +203,7 @@ def _measure_ours(
     rest = [OurJob(case, OWN_LEAST) for case in taken]
     for case in taken:
         rest += [OurJob(case, name, size) for name, size in budgets(vela[case]).items()]
-    bench.skip(len(cases) * (_JOBS_PER_CASE - 2 * 5 - 1) - len(rest))
+    bench.skip(len(cases) * (_OUR_JOBS - 1) - len(rest))
     found |= bench.points(rest)
     return {
         case: tuple(point for job, point in found.items() if _case(job) == case) for case in cases

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ethosu.vela import api
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ ODD_EXTENTS = ("ethos-u55-32", "ethos-u55-64", "ethos-u55-128")
 
 
 def _ours(op: NpuOp, arch: Arch) -> set[Block]:
-    blocks = legal_blocks(op, make_target(arch, None).timing)
+    blocks = legal_blocks(op, make_target(arch, None))
     return {Block(int(h), int(w), int(c)) for h, w, c in blocks}
 
 
@@ -37,11 +38,17 @@ def _operation(op: NpuOp) -> vela.Operation:
     return vela.make_operation(op, {n: vela.View(p, 0) for n, p in placements.items()})
 
 
+def _theirs(operation: vela.Operation, arch: Arch) -> set[Block]:
+    name = "Ethos_" + arch.accelerator.name
+    found = api.npu_find_block_configs(operation.vela, api.NpuAccelerator[name])
+    return {Block(block.height, block.width, block.depth) for block in found}
+
+
 @given(st.integers(0, 5_000), st.sampled_from(ARCHS))
 @settings(derandomize=True, deadline=None, max_examples=40)
 def test_blocks_are_those_that_vela_finds(seed: int, arch: Arch) -> None:
     for op in random_chain(seed).ops:
-        theirs, ours = set(vela.legal_blocks(_operation(op), arch)), _ours(op, arch)
+        theirs, ours = _theirs(_operation(op), arch), _ours(op, arch)
         more = ours - theirs
         assert _clipped(theirs, op.ofm.shape) <= _clipped(ours, op.ofm.shape)
         if arch.accelerator.value in ODD_EXTENTS:
@@ -55,7 +62,7 @@ def test_vela_emits_blocks_of_odd_extents_too(accelerator: str) -> None:
     arch = find_arch(accelerator)
     op = chain([Shape(1, 9, 9, 16)] * 2).ops[0]
     operation = _operation(op)
-    more = sorted(_ours(op, arch) - set(vela.legal_blocks(operation, arch)))
+    more = sorted(_ours(op, arch) - _theirs(operation, arch))
     assert more
     for block in more:
         vela.set_block(operation, block)
@@ -66,5 +73,5 @@ def test_vela_emits_blocks_of_odd_extents_too(accelerator: str) -> None:
 
 def test_blocks_come_in_a_fixed_order() -> None:
     op = pool("p", operand("x", Shape(1, 8, 8, 16)), operand("y", Shape(1, 8, 8, 16)))
-    blocks = legal_blocks(op, make_target(find_arch("ethos-u55-64"), None).timing)
+    blocks = legal_blocks(op, make_target(find_arch("ethos-u55-64"), None))
     assert np.array_equal(blocks, np.unique(blocks, axis=0))
