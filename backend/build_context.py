@@ -41,7 +41,6 @@ class BuildRequest:
 
     target: tvm.target.Target
     executor: tvm.relay.backend.Executor
-    runtime: tvm.relay.backend.Runtime
     compiled: list[CompiledFunction] = field(default_factory=list)
 
     @property
@@ -108,8 +107,7 @@ def install(after_build: Callable[[BuildModule, BuildRequest, tvm.IRModule], Non
     @functools.wraps(original)
     def build(self: BuildModule, mod: Any, target: Any = None, *args: Any, **kwargs: Any) -> Any:
         executor = kwargs.get("executor") or tvm.relay.backend.Executor("graph")
-        runtime = kwargs.get("runtime") or tvm.relay.backend.Runtime("cpp")
-        request = BuildRequest(_first_target(target), executor, runtime)
+        request = BuildRequest(_first_target(target), executor)
         token = _CURRENT.set(request)
         try:
             result = original(self, mod, target, *args, **kwargs)

@@ -1,6 +1,6 @@
 """What the hardware is: one row per accelerator, and every limit that a constraint quotes.
 
-Sources: Arm's public Ethos-U55 and U65 Technical Overviews (MACs per cycle, shared RAM), the
+Sources: Arm's public Ethos-U55 and U65 Technical Overviews (shared RAM), the
 option lists of ethos-u-vela 5.2 and the report of ``vela --supported-ops-report`` (limits).
 """
 
@@ -43,7 +43,6 @@ class Arch:
     """One accelerator: ``cores`` share the output channels, even ones first."""
 
     accelerator: Accelerator
-    macs_per_cycle: int
     cores: int
     default_system_config: str
     system_configs: tuple[str, ...]
@@ -71,12 +70,12 @@ _U55_SYSTEMS = ("Ethos_U55_High_End_Embedded", "Ethos_U55_Deep_Embedded")
 _U65_SYSTEMS = ("Ethos_U65_High_End", "Ethos_U65_Embedded")
 
 ARCHS: tuple[Arch, ...] = (
-    Arch(Accelerator.U55_32, 32, 1, _U55_SYSTEMS[0], _U55_SYSTEMS, 16 * 1024),
-    Arch(Accelerator.U55_64, 64, 1, _U55_SYSTEMS[0], _U55_SYSTEMS, 16 * 1024),
-    Arch(Accelerator.U55_128, 128, 1, _U55_SYSTEMS[0], _U55_SYSTEMS, 24 * 1024),
-    Arch(Accelerator.U55_256, 256, 1, _U55_SYSTEMS[0], _U55_SYSTEMS, 48 * 1024),
-    Arch(Accelerator.U65_256, 256, 1, _U65_SYSTEMS[0], _U65_SYSTEMS, 48 * 1024),
-    Arch(Accelerator.U65_512, 512, 2, _U65_SYSTEMS[0], _U65_SYSTEMS, 48 * 1024),
+    Arch(Accelerator.U55_32, 1, _U55_SYSTEMS[0], _U55_SYSTEMS, 16 * 1024),
+    Arch(Accelerator.U55_64, 1, _U55_SYSTEMS[0], _U55_SYSTEMS, 16 * 1024),
+    Arch(Accelerator.U55_128, 1, _U55_SYSTEMS[0], _U55_SYSTEMS, 24 * 1024),
+    Arch(Accelerator.U55_256, 1, _U55_SYSTEMS[0], _U55_SYSTEMS, 48 * 1024),
+    Arch(Accelerator.U65_256, 1, _U65_SYSTEMS[0], _U65_SYSTEMS, 48 * 1024),
+    Arch(Accelerator.U65_512, 2, _U65_SYSTEMS[0], _U65_SYSTEMS, 48 * 1024),
 )
 
 # Addresses and lengths that the NPU takes: base pointers, NHCWB16 feature maps, weight streams.

@@ -164,3 +164,19 @@ def transposed_conv(shape: tuple[int, ...], stride: int) -> tvm.IRModule:
     )
     scales = number(np.float32(0.05) * np.float32(0.01)), zero, number(0.3), zero
     return module(relay.qnn.op.requantize(y, *scales, axis=3, out_dtype="int8"), x)
+
+
+def island(
+    shape: tuple[int, ...],
+    make: Callable[[relay.Expr], relay.Expr],
+    *,
+    scale: float = 1 / 256,
+    zero_point: int = -128,
+) -> tvm.IRModule:
+    """An operator in float between a dequantize and a quantize to int8."""
+    data = relay.var("data", shape=shape, dtype="int8")
+    real = relay.qnn.op.dequantize(data, number(0.05), number(3, "int32"))
+    quantized = relay.qnn.op.quantize(
+        make(real), number(scale), number(zero_point, "int32"), out_dtype="int8"
+    )
+    return module(quantized, data)

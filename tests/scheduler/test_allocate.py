@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.scheduler.builders import chain, residual
+from tests.scheduler.builders import chain, plan, random_chain, residual
 from tvm_ethosu.scheduler.allocate import Allocation, allocate, check_allocation, peak_operator
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import Shape
 from tvm_ethosu.scheduler.plan import Buffer, LiveRange, plan_whole_tensors
+from tvm_ethosu.scheduler.search import Objective
 
 
 @st.composite
@@ -84,3 +85,19 @@ def test_the_checker_sees_a_buffer_outside() -> None:
     short = Allocation(allocation.schedule, allocation.addresses, allocation.scratch_bytes - 16)
     with pytest.raises(InternalError, match="leaves the scratch"):
         check_allocation(short)
+
+
+@pytest.mark.parametrize("seed", [1, 4, 11, 25])
+def test_an_addition_is_written_to_its_inputs_very_address(seed: int) -> None:
+    """Blocks need not go row by row: a shifted result would meet what another block reads."""
+    allocation = plan(random_chain(seed), None, Objective.SIZE)
+    overlap = next(o for o in allocation.schedule.overlaps if o.in_place)
+    addresses = dict(allocation.addresses)
+    assert addresses[overlap.source] == addresses[overlap.target]
+    addresses[overlap.source] += 16
+    with pytest.raises(InternalError, match="overlap"):
+        check_allocation(
+            dataclasses.replace(
+                allocation, addresses=addresses, scratch_bytes=allocation.scratch_bytes + 16
+            )
+        )
