@@ -16,8 +16,9 @@ from tvm_ethosu.scheduler.prefetch import add_transfers
 from tvm_ethosu.scheduler.search import Objective, PlanSearch
 from tvm_ethosu.scheduler.verify import verify_graph
 
-# A plan's peak counts bytes; addresses may need more. So plans for a little less are tried too.
-_TIGHTER = (1.0, 0.97, 0.94, 0.9, 0.85, 0.8)
+# A plan's peak counts bytes; addresses may need more. So plans for a little less are tried too,
+# and for clearly less, since what they leave holds weights.
+_TIGHTER = (1.0, 0.97, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6)
 
 
 def schedule(
@@ -42,13 +43,13 @@ def schedule(
         return allocate(add_transfers(whole, estimator, None))
     search = PlanSearch(estimator)
     if objective is Objective.PERFORMANCE and budget_bytes is not None:
-        found = _within(search, budget_bytes, _fastest_first)
+        found = _fastest(search, budget_bytes)
         if found is not None:
             return found
     least = _least(search, allocate(whole))
     if budget_bytes is not None and least.scratch_bytes > budget_bytes:
         raise _infeasible(least, budget_bytes)
-    fastest = _within(search, least.scratch_bytes, _fastest_first)
+    fastest = _fastest(search, least.scratch_bytes)
     return fastest or allocate(add_transfers(least.schedule, estimator, 0))
 
 
@@ -67,19 +68,31 @@ def _memory_only(plan: Schedule, _estimator: Estimator, _budget_bytes: int) -> I
     yield plan
 
 
-def _within(search: PlanSearch, budget_bytes: int, variants: _Variants) -> Allocation | None:
-    """Return the first plan found that can be placed within a budget, or None if there is none."""
+def _fastest(search: PlanSearch, budget_bytes: int) -> Allocation | None:
+    """Return the fastest of the plans that are found within a budget, or None if there is none.
+
+    A plan for a little less may be the faster one: what it leaves holds weights.
+    """
+    return min(
+        _within(search, budget_bytes, _fastest_first),
+        key=lambda allocation: (allocation.schedule.cycles, allocation.scratch_bytes),
+        default=None,
+    )
+
+
+def _within(search: PlanSearch, budget_bytes: int, variants: _Variants) -> Iterator[Allocation]:
+    """Yield plans that can be placed within a budget, of each share of it the first one."""
     budget_bytes = budget_bytes // ALIGN_BYTES * ALIGN_BYTES
     for share in _TIGHTER:
         segments = search.find(int(budget_bytes * share))
         if segments is None:
-            return None
+            return
         plan = plan_segments(search.graph, segments)
         for variant in variants(plan, search.estimator, budget_bytes):
             allocation = allocate(variant)
             if allocation.scratch_bytes <= budget_bytes:
-                return allocation
-    return None
+                yield allocation
+                break
 
 
 def _least(search: PlanSearch, whole: Allocation) -> Allocation:
@@ -96,7 +109,7 @@ def _least(search: PlanSearch, whole: Allocation) -> Allocation:
         middle = (best.scratch_bytes + impossible) // 2 // ALIGN_BYTES * ALIGN_BYTES
         # At last the next smaller size is tried, so that nothing below is possible.
         budget = min(max(middle, impossible + ALIGN_BYTES), best.scratch_bytes - ALIGN_BYTES)
-        found = _within(search, budget, _memory_only)
+        found = next(_within(search, budget, _memory_only), None)
         if found is None:
             impossible = budget
         else:
