@@ -25,7 +25,7 @@ $(shell rm -f $(STAMP))
 endif
 endif
 
-.PHONY: help demo test test-all bench docs lint type layers fmt dev gcc clean
+.PHONY: help demo test test-all bench docs lint type layers fmt dev gcc arm-gcc clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,10 +33,10 @@ help:  ## list the targets
 demo: $(STAMP)  ## compile a trained network, run it on the simulator, compare with TFLite Micro
 	@$(PY) -m tvm_ethosu.backend.demo
 
-test: $(STAMP) gcc  ## run the tests that take seconds
+test: $(STAMP) gcc arm-gcc  ## run the tests that take seconds
 	@$(PY) -m pytest -m "not slow" -n $(WORKERS)
 
-test-all: $(STAMP) gcc  ## run all tests
+test-all: $(STAMP) gcc arm-gcc  ## run all tests
 	@$(PY) -m pytest -n $(WORKERS)
 
 bench: $(PLOTS)  ## measure SRAM and cycles against Vela, write docs/benchmarks.md and its plots
@@ -126,6 +126,11 @@ endef
 gcc:
 	@if ! command -v gcc >/dev/null; then
 	  $(call debian,gcc libc6-dev,for the tests that compile C; without it they are skipped,true)
+	fi
+
+arm-gcc:
+	@if ! command -v arm-none-eabi-gcc >/dev/null; then
+	  $(call debian,gcc-arm-none-eabi libnewlib-arm-none-eabi,for the tests that build firmware; without it they are skipped,true)
 	fi
 
 # $(call debian,packages,why,what to do when they cannot be installed)

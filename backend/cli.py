@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 from rich.console import Console
@@ -104,9 +105,14 @@ def _with_smallest_size(error: Infeasible, model: Path, options: EthosUOptions) 
 
 
 class _Group(click.Group):
-    """The commands; those of the simulator are imported when they are asked for."""
+    """The commands; those of the simulator and of firmware are imported when they are asked for."""
 
-    _LATE = ("disassemble", "simulate")
+    _LATE: ClassVar = {
+        "disassemble": "cli_simulate",
+        "simulate": "cli_simulate",
+        "firmware": "cli_firmware",
+        "machine": "cli_firmware",
+    }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *self._LATE])
@@ -114,9 +120,8 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._LATE:
             return super().get_command(ctx, cmd_name)
-        from tvm_ethosu.backend import cli_simulate
-
-        command: click.Command = getattr(cli_simulate, cmd_name)
+        module = importlib.import_module(f"tvm_ethosu.backend.{self._LATE[cmd_name]}")
+        command: click.Command = getattr(module, cmd_name)
         return command
 
 
@@ -337,10 +342,13 @@ def unexpected(error: BaseException) -> tuple[str, int]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and return the exit code: 0 well, 1 our fault, 2 the user's input."""
+    """Run the command line and return the exit code: 0 well, 1 our fault, 2 the user's input.
+
+    ``machine run`` has codes of its own for firmware that failed.
+    """
     arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        cli.main(arguments, prog_name="tvm-ethosu", standalone_mode=False)
+        code = cli.main(arguments, prog_name="tvm-ethosu", standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:
         # The last resort as well: users never see a bare traceback.
         message, code = explained(error) or unexpected(error)
@@ -348,4 +356,4 @@ def main(arguments: list[str] | None = None) -> int:
             traceback.print_exc()
         _ERR.print(f"tvm-ethosu: {message}", markup=False)
         return code
-    return 0
+    return code if isinstance(code, int) else 0

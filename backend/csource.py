@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jinja2
 import tvm
@@ -16,7 +17,8 @@ def _lines(values: Sequence[str], per_line: int) -> Iterator[str]:
         yield ", ".join(values[start : start + per_line]) + ","
 
 
-def _byte_lines(data: bytes) -> list[str]:
+def byte_lines(data: bytes) -> list[str]:
+    """Return bytes as the lines of a C initializer."""
     return list(_lines([f"0x{byte:02x}" for byte in data], 16))
 
 
@@ -36,8 +38,13 @@ def _pointer(binding: Binding, program: Program) -> str:
             return f"input{binding.argument}" if is_input else f"output{binding.argument - inputs}"
 
 
-def c_source(program: Program, memory_mode: str) -> str:
-    """Return the C source of an NPU function, for TVM's unpacked calling convention."""
+def accelerator_macro(accelerator: str) -> str:
+    """Return an accelerator as driver.h names it, such as ``U55_128``."""
+    return accelerator.removeprefix("ethos-").replace("-", "_").upper()
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a C template of this package with its values filled in."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tvm_ethosu.backend", "templates"),
         trim_blocks=True,
@@ -45,10 +52,17 @@ def c_source(program: Program, memory_mode: str) -> str:
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
+    return environment.get_template(template).render(**values)
+
+
+def c_source(program: Program, memory_mode: str) -> str:
+    """Return the C source of an NPU function, for TVM's unpacked calling convention."""
     sections = {MemoryMode.SRAM_ONLY.value: "TVM_ETHOSU_CONSTANTS_IN_SRAM"}
-    return environment.get_template("npu_function.c.in").render(
+    return render(
+        "npu_function.c.in",
         program=program,
-        constants=_byte_lines(program.constants),
+        accelerator=accelerator_macro(program.accelerator),
+        constants=byte_lines(program.constants),
         streams=[_word_lines(invocation.words) for invocation in program.invocations],
         word_counts=[len(invocation.words) for invocation in program.invocations],
         bindings=[

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,48 @@ def _sources(network: FirmwareNetwork) -> dict[str, str]:
     return files
 
 
+def entry_point(network: FirmwareNetwork) -> str:
+    """Return the C source that holds the network's run function."""
+    sources = _sources(network).values()
+    return next(text for text in sources if f"tvmgen_{MODULE_NAME}_run(" in text)
+
+
+def fill_firmware(network: FirmwareNetwork, stage: Path) -> tuple[str, ...]:
+    """Write ``src``, ``include`` and ``npu`` into an empty folder, return the C files' names."""
+    sources = _sources(network)
+    shutil.copytree(INCLUDE_DIR, stage / "include")
+    header = interface_header(entry_point(network))
+    (stage / "include" / f"tvmgen_{MODULE_NAME}.h").write_text(header)
+    (stage / "src").mkdir()
+    for name, text in sources.items():
+        (stage / "src" / name).write_text(text)
+    (stage / "npu").mkdir()
+    for function in network.functions:
+        (stage / "npu" / f"{function.name}.npu").write_bytes(to_bytes(function.program))
+    return tuple(sources)
+
+
+def replace_folders(directory: Path, folders: Sequence[str], fill: Callable[[Path], None]) -> None:
+    """Replace folders below a directory by what ``fill`` writes into an empty one.
+
+    Raises:
+        UserError: the directory cannot be written.
+    """
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        stage = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
+        try:
+            fill(stage)
+            directory.mkdir(exist_ok=True)
+            for part in folders:
+                shutil.rmtree(directory / part, ignore_errors=True)
+                os.replace(stage / part, directory / part)
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+    except OSError as error:
+        raise UserError(f"{directory}: cannot be written ({error.strerror})") from error
+
+
 def write_firmware(network: FirmwareNetwork, directory: Path) -> tuple[Path, ...]:
     """Write ``src``, ``include`` and ``npu`` below a directory and return the C files.
 
@@ -116,26 +159,10 @@ def write_firmware(network: FirmwareNetwork, directory: Path) -> tuple[Path, ...
     Raises:
         UserError: the directory cannot be written.
     """
-    sources = _sources(network)
-    entry = next(text for text in sources.values() if f"tvmgen_{MODULE_NAME}_run(" in text)
-    try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        stage = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
-        try:
-            shutil.copytree(INCLUDE_DIR, stage / "include")
-            (stage / "include" / f"tvmgen_{MODULE_NAME}.h").write_text(interface_header(entry))
-            (stage / "src").mkdir()
-            for name, text in sources.items():
-                (stage / "src" / name).write_text(text)
-            (stage / "npu").mkdir()
-            for function in network.functions:
-                (stage / "npu" / f"{function.name}.npu").write_bytes(to_bytes(function.program))
-            directory.mkdir(exist_ok=True)
-            for part in ("src", "include", "npu"):
-                shutil.rmtree(directory / part, ignore_errors=True)
-                os.replace(stage / part, directory / part)
-        finally:
-            shutil.rmtree(stage, ignore_errors=True)
-    except OSError as error:
-        raise UserError(f"{directory}: cannot be written ({error.strerror})") from error
-    return tuple(directory / "src" / name for name in sources)
+    names: list[str] = []
+    replace_folders(
+        directory,
+        ("src", "include", "npu"),
+        lambda stage: names.extend(fill_firmware(network, stage)),
+    )
+    return tuple(directory / "src" / name for name in names)

@@ -41,3 +41,12 @@ def gcc() -> str:
     if path is None:
         pytest.skip("gcc is not installed")
     return path
+
+
+@pytest.fixture(scope="session")
+def arm_gcc() -> str:
+    """Return the path of Arm's gcc; a test that builds firmware is skipped where there is none."""
+    path = shutil.which("arm-none-eabi-gcc")
+    if path is None:
+        pytest.skip("arm-none-eabi-gcc is not installed (Debian: gcc-arm-none-eabi)")
+    return path

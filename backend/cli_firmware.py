@@ -1,0 +1,144 @@
+"""``tvm-ethosu firmware`` and ``tvm-ethosu machine run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from tvm_ethosu.backend.cli import (
+    _ACCELERATOR_HELP,
+    _JSON,
+    _MODEL,
+    _OUT,
+    _npu_options,
+    _options,
+    _working,
+)
+from tvm_ethosu.backend.machine import RUNNABLE
+from tvm_ethosu.scheduler.errors import UserError
+
+EXIT_FIRMWARE_FAILED: Final = 3
+EXIT_NOT_ENDED: Final = 4
+
+
+@click.command()
+@_MODEL
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Folder for the project.",
+)
+@_npu_options
+@click.option(
+    "--input",
+    "input_paths",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="A .npy file per input of the network; random inputs by default.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of random inputs.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of random inputs to build in.",
+)
+@_JSON
+def firmware(
+    model: Path,
+    output: Path,
+    accelerator: str,
+    sram_size: str | None,
+    memory_mode: str,
+    system_config: str | None,
+    optimise: str,
+    input_paths: tuple[Path, ...],
+    seed: int,
+    count: int,
+    json_path: Path | None,
+) -> None:
+    """Write MODEL as a bare-metal project that builds with make and arm-none-eabi-gcc."""
+    options = _options(accelerator, sram_size, memory_mode, system_config, optimise)
+    from tvm_ethosu.backend.check import load_inputs
+    from tvm_ethosu.backend.network import compile_for_firmware
+    from tvm_ethosu.backend.outputs import write_json
+    from tvm_ethosu.backend.project import make_cases, write_project
+    from tvm_ethosu.backend.report import compile_report, memory_table
+    from tvm_ethosu.partition.tflite_file import load_tflite
+
+    with _working(f"compiling {model.name} for {accelerator}"):
+        file = load_tflite(model)
+        inputs = [load_inputs(file, input_paths)] if input_paths else []
+        network = compile_for_firmware(file, options)
+        cases = make_cases(file, options, inputs, count=count, seed=seed)
+    report = compile_report(file, network)
+    if json_path is not None:
+        write_json(json_path, report)
+    write_project(file, network, cases, output)
+    _OUT.print(memory_table(report))
+    _OUT.print(f"wrote a project with {len(cases)} sets of inputs to {output}", markup=False)
+    _OUT.print(f"next: make -C {output} run", markup=False)
+
+
+@click.group()
+def machine() -> None:
+    """Run firmware without a board."""
+
+
+@machine.command("run")
+@click.argument("elf", type=click.Path(path_type=Path))
+@click.option(
+    "--machine",
+    "name",
+    type=click.Choice(RUNNABLE),
+    default=RUNNABLE[0],
+    show_default=True,
+    help="unicorn: the machine that comes with tvm-ethosu. fvp: Arm's, where it is installed.",
+)
+@click.option(
+    "--accelerator", default=None, help=_ACCELERATOR_HELP + " The one that ELF names by default."
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds after which a run is ended.",
+)
+@_JSON
+def machine_run(
+    elf: Path, name: str, accelerator: str | None, timeout: float, json_path: Path | None
+) -> None:
+    """Run the firmware ELF, show what it prints, and end as it ends."""
+    try:
+        from tvm_ethosu.backend.machine.run import run_elf
+    except ModuleNotFoundError as error:
+        if error.name not in ("unicorn", "elftools"):
+            raise
+        raise UserError(
+            f"machine: the package '{error.name}' is not installed; "
+            "pip install 'tvm-ethosu[machine]'"
+        ) from None
+    from tvm_ethosu.backend.outputs import write_json
+
+    with _working(f"running {elf.name}"):
+        result = run_elf(elf, name, accelerator, timeout)
+    if json_path is not None:
+        write_json(json_path, result.report())
+    click.echo(result.console, nl=not result.console.endswith("\n"))
+    click.echo(str(result))
+    if result.status is None:
+        raise click.exceptions.Exit(EXIT_NOT_ENDED)
+    if result.status != 0:
+        raise click.exceptions.Exit(EXIT_FIRMWARE_FAILED)

@@ -1,0 +1,280 @@
+"""Firmware from a network to its last line: built by Arm's gcc, run on the machine, compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.backend.bare_metal import CallRecorder, build
+from tests.conftest import MLPERF_TINY, shared_folder
+from tests.tflite_builder import NetBuilder
+from tvm_ethosu.backend.check import Checker, Inference, load_for_host
+from tvm_ethosu.backend.cli import main
+from tvm_ethosu.backend.demo_network import cache_folder
+from tvm_ethosu.backend.machine.fvp import find_fvp
+from tvm_ethosu.backend.machine.image import Image, accelerator_number, read_image
+from tvm_ethosu.backend.machine.npu import NpuConfig
+from tvm_ethosu.backend.machine.result import MachineResult
+from tvm_ethosu.backend.machine.run import run_elf
+from tvm_ethosu.backend.machine.unicorn_machine import run_unicorn
+from tvm_ethosu.backend.network import FirmwareNetwork, compile_for_firmware
+from tvm_ethosu.backend.project import Case, make_cases, write_project
+from tvm_ethosu.backend.sim import Accelerator
+from tvm_ethosu.partition import EthosUOptions
+from tvm_ethosu.partition.tflite_file import TfliteFile, load_tflite
+
+SEED = 20240229
+DEMO_NETWORKS = ("keyword_spotting", "image_classification")
+SHARED_NETWORKS = ("mlperf_tiny/kws_ref_model", "mlperf_tiny/pretrainedResnet_quant")
+QUICK = DEMO_NETWORKS if shared_folder() is None else SHARED_NETWORKS
+# A network's SRAM in bytes: what it takes without a limit, and a limit that makes it smaller.
+TIGHT = {
+    "mlperf_tiny/ad01_int8": 1700,
+    "mlperf_tiny/kws_ref_model": 12 << 10,
+    "mlperf_tiny/pretrainedResnet_quant": 40 << 10,
+    "mlperf_tiny/str_ww_ref_model": 12 << 10,
+    "mlperf_tiny/vww_96_int8": 64 << 10,
+    "tflm/person_detect": 40 << 10,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Firmware:
+    """A network with its project and the ELF file that was built there."""
+
+    file: TfliteFile
+    network: FirmwareNetwork
+    cases: tuple[Case, ...]
+    directory: Path
+    image: Image
+
+
+def _firmware(
+    path: Path, options: EthosUOptions, directory: Path, *settings: str, count: int = 2
+) -> Firmware:
+    file = load_tflite(path)
+    network = compile_for_firmware(file, options)
+    cases = make_cases(file, options, count=count, seed=SEED)
+    write_project(file, network, cases, directory)
+    return Firmware(file, network, cases, directory, read_image(build(directory, *settings)))
+
+
+def _check_sections(firmware: Firmware) -> None:
+    """The ELF's own sizes: the arena as predicted, no weight in SRAM that is not meant to be."""
+    sections = firmware.image.sections
+    assert sections[".arena"].size_bytes == firmware.network.sram.total_bytes
+    constants = sum(len(f.program.constants) for f in firmware.network.functions)
+    streams = sum(f.program.command_stream_bytes for f in firmware.network.functions)
+    in_sram = firmware.network.options.memory_mode == "Sram_Only"
+    assert (
+        (sections[".npu_sram"].size_bytes >= constants)
+        if in_sram
+        else (".npu_sram" not in sections or sections[".npu_sram"].size_bytes == 0)
+    )
+    assert sections[".npu_flash"].size_bytes >= streams + (0 if in_sram else constants)
+
+
+def _check_outputs(firmware: Firmware, result: MachineResult) -> None:
+    """What the console shows is, as a whole, what was expected."""
+    assert (result.status, result.detail) == (0, ""), result.console
+    shown = iter(result.outputs)
+    for number, case in enumerate(firmware.cases):
+        for index, expected in enumerate(case.expected):
+            output = next(shown)
+            assert (output.case, output.index, output.differing_bytes) == (number, index, 0)
+            np.testing.assert_array_equal(output.data.reshape(expected.shape), expected)
+    assert next(shown, None) is None
+    assert set(result.cycles) == set(range(len(firmware.cases)))
+
+
+def _check_npu_boundaries(firmware: Firmware, recorder: CallRecorder) -> None:
+    """Every tensor that an NPU function wrote is TFLite Micro's."""
+    roomy = replace(firmware.network.options, sram_size=None)
+    checker = Checker(load_for_host(firmware.file, roomy))
+    functions = len(firmware.network.functions)
+    assert len(recorder.calls) == functions * len(firmware.cases)
+    for number, case in enumerate(firmware.cases):
+        calls = recorder.calls[number * functions : (number + 1) * functions]
+        checker.add(case.inputs, Inference(case.expected, tuple(calls)))
+    on_npu = [comparison for comparison in checker.comparisons() if comparison.on_npu]
+    assert on_npu
+    assert [comparison for comparison in on_npu if not comparison.is_equal] == []
+
+
+def _check(firmware: Firmware) -> None:
+    _check_sections(firmware)
+    accelerator = firmware.image.accelerator
+    assert accelerator is not None
+    recorder = CallRecorder([f.program for f in firmware.network.functions])
+    result = run_unicorn(firmware.image, NpuConfig(accelerator), observer=recorder)
+    _check_outputs(firmware, result)
+    _check_npu_boundaries(firmware, recorder)
+
+
+def _network(name: str, request: pytest.FixtureRequest) -> Path:
+    """Return the file of a network of the shared folder or of the demo; skip where it is absent."""
+    if name in DEMO_NETWORKS:
+        path = cache_folder() / f"{name}.tflite"
+        if not path.exists():
+            pytest.skip(f"{name} was not fetched: make demo")
+        return path
+    folder: Path = request.getfixturevalue("shared")
+    return folder / "models" / f"{name}.tflite"
+
+
+def _mixed_network() -> bytes:
+    """Return a network whose operators alternate between NPU and CPU, with two outputs."""
+    net = NetBuilder("int8", seed=11)
+    x = net.conv2d(net.input((1, 16, 16, 3)), filters=8, stride=(2, 2), activation="RELU")
+    y = net.log_softmax(net.reshape(x, (64, 8)))
+    z = net.conv2d(net.reshape(y, (1, 8, 8, 8)), filters=4)
+    net.output(net.dense(net.max_pool(z), units=5), y)
+    return net.build()
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    path = tmp_path / "mixed network.tflite"
+    path.write_bytes(_mixed_network())
+    return path
+
+
+# --- whole networks -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_trained_network_runs_as_firmware(
+    tmp_path: Path, arm_gcc: str, request: pytest.FixtureRequest, name: str
+) -> None:
+    options = EthosUOptions("ethos-u55-128", TIGHT.get(name))
+    _check(_firmware(_network(name, request), options, tmp_path / "project"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_tight", [False, True], ids=["roomy", "tight"])
+@pytest.mark.parametrize("accelerator", ["ethos-u55-256", "ethos-u65-512"])
+@pytest.mark.parametrize("name", MLPERF_TINY)
+def test_every_network_on_two_npus_at_two_sram_sizes(
+    tmp_path: Path,
+    arm_gcc: str,
+    request: pytest.FixtureRequest,
+    name: str,
+    accelerator: str,
+    is_tight: bool,
+) -> None:
+    options = EthosUOptions(accelerator, TIGHT[name] if is_tight else None)
+    firmware = _firmware(_network(name, request), options, tmp_path / "project")
+    assert not is_tight or firmware.network.sram.total_bytes <= TIGHT[name]
+    _check(firmware)
+
+
+@pytest.mark.parametrize("memory_mode", ["Shared_Sram", "Sram_Only"])
+def test_cpu_operators_and_several_functions(
+    mixed: Path, tmp_path: Path, arm_gcc: str, memory_mode: str
+) -> None:
+    options = EthosUOptions("ethos-u55-64", memory_mode=memory_mode)
+    firmware = _firmware(mixed, options, tmp_path / "project", count=3)
+    assert len(firmware.network.functions) > 1
+    _check(firmware)
+
+
+@pytest.mark.parametrize("accelerator", [accelerator.value for accelerator in Accelerator])
+def test_the_elf_says_for_which_npu_it_is(
+    mixed: Path, tmp_path: Path, arm_gcc: str, accelerator: str
+) -> None:
+    firmware = _firmware(mixed, EthosUOptions(accelerator), tmp_path / "project", count=1)
+    assert firmware.image.accelerator is Accelerator(accelerator)
+    _check_outputs(firmware, run_elf(firmware.image.path))
+
+
+# --- variants of the board ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("COMPLETION=interrupt",),
+        ("CONSOLE=uart", "COMPLETION=interrupt"),
+        ("CFLAGS=-Og -DBOARD_NPU_BASE=0x58102000u",),
+        ("CFLAGS=-Os -DBOARD_NPU_ACCESS=TVM_ETHOSU_NON_SECURE",),
+        ("CFLAGS=-O3 -DBOARD_NPU_ACCESS='(TVM_ETHOSU_PRIVILEGED|TVM_ETHOSU_NON_SECURE)'",),
+    ],
+    ids=" ".join,
+)
+def test_console_completion_and_security_can_be_chosen(
+    mixed: Path, tmp_path: Path, arm_gcc: str, settings: tuple[str, ...]
+) -> None:
+    options = EthosUOptions("ethos-u55-128")
+    firmware = _firmware(mixed, options, tmp_path / "project", *settings, count=1)
+    _check_outputs(firmware, run_elf(firmware.image.path))
+
+
+@pytest.mark.fvp
+@pytest.mark.parametrize("accelerator", ["ethos-u55-128", "ethos-u65-256"])
+def test_the_fvp_gives_what_our_machine_gives(
+    mixed: Path, tmp_path: Path, arm_gcc: str, accelerator: str
+) -> None:
+    if find_fvp(Accelerator(accelerator)) is None:
+        pytest.skip("the FVP is not installed (PATH, FVP_CORSTONE_300_PATH): docs/fvp.md")
+    firmware = _firmware(mixed, EthosUOptions(accelerator), tmp_path / "project")
+    _check_outputs(firmware, run_elf(firmware.image.path, "fvp"))
+
+
+# --- what is compared -----------------------------------------------------------------------------
+
+
+def test_a_wrong_output_is_seen(mixed: Path, tmp_path: Path, arm_gcc: str) -> None:
+    file = load_tflite(mixed)
+    options = EthosUOptions("ethos-u55-128")
+    (case,) = make_cases(file, options)
+    first, second = case.expected
+    wrong = first.copy()
+    wrong.reshape(-1)[3] ^= 0x10
+    wrong.reshape(-1)[4] ^= 0x01
+    network = compile_for_firmware(file, options)
+    write_project(file, network, [replace(case, expected=(wrong, second))], tmp_path / "project")
+    elf = build(tmp_path / "project")
+    result = run_elf(elf)
+    assert result.status == 1
+    assert [output.differing_bytes for output in result.outputs] == [2, 0]
+    np.testing.assert_array_equal(result.outputs[0].data, first.reshape(-1))
+    assert main(["machine", "run", str(elf)]) == 3
+
+
+def test_inputs_of_the_user_go_in(mixed: Path, tmp_path: Path, arm_gcc: str) -> None:
+    data = np.full((1, 16, 16, 3), 17, np.int8)
+    np.save(tmp_path / "x.npy", data)
+    project = tmp_path / "project"
+    arguments = ["firmware", str(mixed), "-o", str(project), "--accelerator", "ethos-u55-128"]
+    assert main([*arguments, "--input", str(tmp_path / "x.npy")]) == 0
+    elf = build(project)
+    report = tmp_path / "report.json"
+    assert main(["machine", "run", str(elf), "--json", str(report)]) == 0
+    values = json.loads(report.read_text())["outputs"][0]["values"]
+    assert values == _reference(mixed, [data])[0].reshape(-1).tolist()
+
+
+def _reference(model: Path, inputs: Sequence[npt.NDArray[Any]]) -> Sequence[npt.NDArray[Any]]:
+    options = EthosUOptions("ethos-u55-128")
+    (case,) = make_cases(load_tflite(model), options, [inputs])
+    return case.expected
+
+
+# --- the wrong NPU --------------------------------------------------------------------------------
+
+
+def test_firmware_for_another_npu_says_so_and_ends(
+    mixed: Path, tmp_path: Path, arm_gcc: str
+) -> None:
+    firmware = _firmware(mixed, EthosUOptions("ethos-u55-128"), tmp_path / "project", count=1)
+    result = run_elf(firmware.image.path, accelerator="ethos-u55-256")
+    assert result.status == 2
+    assert "case 0 failed with -1, NPU driver -2," in result.console
+    assert accelerator_number(Accelerator.U55_256) == 0x100
