@@ -7,18 +7,12 @@ reading, runs beside other operators, and needs SRAM until its operator is done.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tvm_ethosu.scheduler.estimator import Estimator
-from tvm_ethosu.scheduler.plan import (
-    Buffer,
-    LiveRange,
-    Schedule,
-    Transfer,
-    align,
-    saved_bytes,
-)
+from tvm_ethosu.scheduler.liveness import LiveRange, align, rooms_during, scratch_beside
+from tvm_ethosu.scheduler.plan import Buffer, Schedule, Segment, Transfer, saved_bytes
 from tvm_ethosu.scheduler.ports import Timed
 from tvm_ethosu.scheduler.stripes import rows_by_operator
 from tvm_ethosu.scheduler.timeline import Timeline
@@ -44,7 +38,8 @@ class _Prefetch:
             estimator.transfer_cycles(self.size_bytes(op)) for op in range(len(self.ops))
         ]
         self.order = _order(schedule)
-        self.spare = _spare_bytes(schedule, budget_bytes)
+        self.budget_bytes = budget_bytes
+        self.memory = [_memory(schedule, segment) for segment in schedule.segments]
 
     def cycles(self, moves: _Moves) -> float:
         """Return the cycles of the whole schedule with these transfers."""
@@ -104,17 +99,20 @@ class _Prefetch:
         return chosen, best
 
     def _fits(self, moves: _Moves, first: int, last: int) -> bool:
-        return self.spare is None or all(
-            self.spare[segment] >= self._moved_bytes(moves, segment)
+        return self.budget_bytes is None or all(
+            self._scratch_bytes(moves, segment) <= self.budget_bytes
             for segment in range(first, last + 1)
         )
 
-    def _moved_bytes(self, moves: _Moves, segment: int) -> int:
-        return sum(
+    def _scratch_bytes(self, moves: _Moves, segment: int) -> int:
+        """Return the scratch in use during a segment with these transfers."""
+        moved = [
             align(self.size_bytes(op))
             for op, before in moves.items()
             if before <= segment <= self.schedule.segment_of[op]
-        )
+        ]
+        blocks, rooms = self.memory[segment]
+        return scratch_beside([*blocks, *moved], rooms)
 
 
 def _order(schedule: Schedule) -> list[list[tuple[int, int]]]:
@@ -127,22 +125,18 @@ def _order(schedule: Schedule) -> list[list[tuple[int, int]]]:
     return steps
 
 
-def _spare_bytes(schedule: Schedule, budget_bytes: int | None) -> Sequence[int] | None:
-    """Return the bytes that are free during each segment; None where there is no limit."""
-    if budget_bytes is None:
-        return None
+def _memory(schedule: Schedule, segment: Segment) -> tuple[list[int], list[int]]:
+    """Return the blocks of memory in use during a segment, and the caller's that is idle then.
+
+    What grows into another tensor counts as what it takes more than that.
+    """
+    live = LiveRange(segment.start, segment.stop)
+    sizes = {b.tensor: b.size_bytes for b in schedule.buffers if b.live.overlaps(live)}
     writers = schedule.graph.writers
-    spare = []
-    for segment in schedule.segments:
-        live = LiveRange(segment.start, segment.stop)
-        used = sum(b.size_bytes for b in schedule.buffers if b.live.overlaps(live))
-        saved = sum(
-            saved_bytes(schedule.graph, overlap)
-            for overlap in schedule.overlaps
-            if live.start <= writers[overlap.target] < live.stop
-        )
-        spare.append(budget_bytes - used + saved)
-    return spare
+    for overlap in schedule.overlaps:
+        if live.start <= writers[overlap.target] < live.stop:
+            sizes[overlap.target] -= saved_bytes(schedule.graph, overlap)
+    return [size for size in sizes.values() if size], rooms_during(schedule.lent, live)
 
 
 def add_transfers(schedule: Schedule, estimator: Estimator, budget_bytes: int | None) -> Schedule:

@@ -12,14 +12,19 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tvm_ethosu.scheduler.estimator import Choices, Estimator
+from tvm_ethosu.scheduler.liveness import (
+    LiveRange,
+    align,
+    kept_tensors,
+    lent_arguments,
+    rooms_during,
+    scratch_beside,
+    uses,
+)
 from tvm_ethosu.scheduler.plan import (
     Segment,
     SegmentPlan,
-    align,
-    kept_tensors,
     plan_segment,
-    saved_bytes,
-    uses,
     whole_segments,
 )
 from tvm_ethosu.scheduler.stripes import rows_by_operator
@@ -96,6 +101,8 @@ class PlanSearch:
         self.graph = estimator.graph
         self.is_small = len(self.graph.ops) <= _SMALL_GRAPH
         self.ranges = uses(self.graph)
+        self.lent = lent_arguments(self.graph)
+        self.most_lent = sum(lent.size_bytes for lent in self.lent)
         self.sizes = {name: align(self.graph.tensors[name].size_bytes) for name in self.ranges}
         self.plans: dict[Segment, tuple[SegmentPlan, int]] = {}
         self.prices: dict[Segment, _Priced] = {}
@@ -108,11 +115,9 @@ class PlanSearch:
     def _planned(self, segment: Segment) -> tuple[SegmentPlan, int]:
         if segment not in self.plans:
             plan = plan_segment(self.graph, segment, self.ranges)
-            peak = self._before_bytes(segment.start)
-            peak += sum(buffer.size_bytes for buffer in plan.buffers)
-            if plan.overlap is not None:
-                peak -= saved_bytes(self.graph, plan.overlap)
-            self.plans[segment] = plan, peak
+            blocks = [*self._before(segment.start), *plan.blocks(self.graph)]
+            rooms = rooms_during(self.lent, LiveRange(segment.start, segment.stop))
+            self.plans[segment] = plan, scratch_beside(blocks, rooms)
         return self.plans[segment]
 
     def edge(self, segment: Segment, limit_bytes: int) -> Edge:
@@ -140,17 +145,18 @@ class PlanSearch:
             if moved < choices.streamed.cycles:
                 yield choices.streamed.cycles - moved, size_bytes
 
-    def _before_bytes(self, start: int) -> int:
-        """Return the bytes of tensors from before a cut that are read after it."""
-        return sum(
+    def _before(self, start: int) -> list[int]:
+        """Return the sizes of tensors from before a cut that are read after it."""
+        return [
             self.sizes[name] for name, live in self.ranges.items() if live.start < start < live.stop
-        )
+        ]
 
     def _least_bytes(self, start: int, stop: int) -> int:
         """Return a lower bound of a segment's peak: its boundary tensors, overlapping at best."""
         kept = kept_tensors(self.graph, start, stop)
         made = [self.sizes[name] for name in kept if name in self.ranges]
-        return self._before_bytes(start) + sum(made) - max(made, default=0)
+        boundary = sum(self._before(start)) + sum(made) - max(made, default=0)
+        return max(0, boundary - self.most_lent)
 
     def _can_be_striped(self, start: int, stop: int) -> bool:
         """Return whether stripes may save memory: something rolls, or grows into its input."""

@@ -123,6 +123,23 @@ DOWNWARDS = Direction()
 UPWARDS = Direction(upwards=True)
 
 
+@dataclass(frozen=True)
+class Trail:
+    """A segment's last operator writes its result over rows of ``source`` that are done with.
+
+    Both begin at the same address, so that what reads the source must be ahead by as many rows as
+    that takes. The sizes are those of a row of the source and of the result.
+    """
+
+    source: str
+    source_row_bytes: int
+    target_row_bytes: int
+
+    def rows_overwritten(self, rows_made: int) -> int:
+        """Return how many rows of the source lie where these rows of the result are written."""
+        return -(-rows_made * self.target_row_bytes // self.source_row_bytes)
+
+
 class _Demand:
     """Makes rows when they are asked for; remembers in which order."""
 
@@ -148,6 +165,24 @@ class _Demand:
         self.steps.append(Step(index, self.direction.seen(rows, height)))
         self.made[index] = rows.stop
 
+    def finish(self, source: str, rows: int) -> None:
+        """Let all operators that read a tensor go on until they don't need its first rows."""
+        for index in list(self.made):
+            op = self.graph.ops[index]
+            for operand in op.inputs:
+                if operand.tensor == source:
+                    self.ensure(index, self._made_without(index, operand, rows))
+
+    def _made_without(self, index: int, operand: Operand, rows: int) -> int:
+        """Return how many rows an operator must have made to need only rows from ``rows`` on."""
+        op, made = self.graph.ops[index], self.made[index]
+        height = op.ofm.shape.h
+        while made < height:
+            if self.direction.input_rows(op, operand, Rows(made, made + 1)).start >= rows:
+                break
+            made += 1
+        return made
+
     def _needed(self, op: NpuOp, operand: Operand, rows: Rows) -> int:
         if operand.tensor not in self.graph.rolling_tensors:
             return self.graph.tensors[operand.tensor].shape.h
@@ -161,6 +196,7 @@ def segment_steps(
     stripe_rows: int,
     kept: frozenset[str],
     direction: Direction = DOWNWARDS,
+    trail: Trail | None = None,
 ) -> tuple[Step, ...]:
     """Return the steps of operators ``[start, stop)`` when the last one makes stripes of rows.
 
@@ -171,10 +207,13 @@ def segment_steps(
         stripe_rows: rows of the last operator's OFM per stripe.
         kept: tensors that must be made whole, because somebody outside reads them.
         direction: where the stripes begin.
+        trail: what the last operator writes over, if it does.
     """
     demand = _Demand(graph, start, stop, direction)
     height = graph.ops[stop - 1].ofm.shape.h
     for end in range(stripe_rows, height + stripe_rows, stripe_rows):
+        if trail is not None:
+            demand.finish(trail.source, trail.rows_overwritten(min(end, height)))
         demand.ensure(stop - 1, min(end, height))
     for index in range(start, stop):
         if graph.ops[index].ofm.tensor in kept:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from tests.scheduler.builders import random_chain, residual
 from tvm_ethosu.scheduler.ir import NpuGraph, Shape
-from tvm_ethosu.scheduler.plan import Overlap, Segment, kept_tensors, plan_segment, row_bytes, uses
+from tvm_ethosu.scheduler.liveness import kept_tensors, uses
+from tvm_ethosu.scheduler.plan import Overlap, Segment, plan_segment, row_bytes
 from tvm_ethosu.scheduler.stripes import (
     DOWNWARDS,
     UPWARDS,
