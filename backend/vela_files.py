@@ -12,7 +12,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -422,19 +422,18 @@ def _tensor(root: Any, table: Any, offset: int | None) -> Tensor:
         raise UserError(f"tensor type {table.Type()} is not known")
     shape = () if table.ShapeIsNone() else tuple(int(n) for n in table.ShapeAsNumpy())
     name = (table.Name() or b"").decode(errors="replace")
-    data = _buffer(root, table.Buffer())
-    tensor = Tensor(name, shape, _TYPES[table.Type()], offset, data)
+    tensor = Tensor(name, shape, _TYPES[table.Type()], offset, _buffer(root, table.Buffer()))
     end = (offset or 0) + tensor.size_bytes
     if min(shape, default=0) < 0 or end > _MAX_ARENA_BYTES:
         raise UserError(
             f"tensor {name} of shape {list(shape)} ends at byte {end} (limit {_MAX_ARENA_BYTES})"
         )
-    if data is None:
-        return tensor
-    if len(data) < tensor.size_bytes:
-        raise UserError(f"tensor {name} has {len(data)} of {tensor.size_bytes} bytes of data")
-    # Vela's Python core writes the shape of a RESHAPE with more bytes than its type has.
-    return replace(tensor, data=data[: tensor.size_bytes])
+    # Vela's Python core leaves out the extent of what a RESHAPE reads: it may have more bytes.
+    if tensor.data is not None and len(tensor.data) < tensor.size_bytes:
+        raise UserError(
+            f"tensor {name} has {len(tensor.data)} bytes of data, takes {tensor.size_bytes}"
+        )
+    return tensor
 
 
 def _buffer(root: Any, index: int) -> bytes | None:
