@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -36,6 +36,10 @@ _ORDERS: tuple[Callable[[Buffer], tuple[int, int, str]], ...] = (
     lambda b: (b.live.start - b.live.stop, -b.size_bytes, b.tensor),
     lambda b: (b.live.start, -b.size_bytes, b.tensor),
 )
+
+
+# So often the order is changed without a better result.
+_IDLE_ROUNDS = 10
 
 
 def _lowest_start(forbidden: Iterable[tuple[int, int]], least: int) -> int:
@@ -138,19 +142,64 @@ def _argument(lent: Lent) -> Buffer:
     return Buffer(lent.tensor, lent.size_bytes, lent.busy, 0)
 
 
-def allocate(schedule: Schedule) -> Allocation:
-    """Give each buffer an address, first fit over several orders, the lowest peak wins."""
-    conflicts = _Conflicts(schedule)
+@dataclass(frozen=True)
+class _Try:
+    """An order in which buffers were placed, sources not below what ``least`` says."""
+
+    order: tuple[Buffer, ...]
+    least: Mapping[str, int]
+    allocation: Allocation
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self.allocation.scratch_bytes
+
+
+class _Tries:
+    """Places the buffers of a schedule in one order after the other."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.conflicts = _Conflicts(schedule)
+
+    def place(self, order: Sequence[Buffer], least: Mapping[str, int]) -> _Try:
+        placing = _Placing(self.schedule, self.conflicts)
+        for buffer in order:
+            placing.place(buffer, least.get(buffer.tensor, 0))
+        return _Try(tuple(order), least, placing.allocation(self.schedule))
+
+    def improved(self, best: _Try, goal_bytes: int) -> _Try:
+        """Return a better try, if one is found by placing what lies highest before all others."""
+        current, idle = best, 0
+        while best.scratch_bytes > goal_bytes and idle < _IDLE_ROUNDS:
+            order = list(current.order)
+            order.sort(key=lambda buffer: not self._is_highest(current.allocation, buffer))
+            current = self.place(order, current.least)
+            idle += 1
+            if current.scratch_bytes < best.scratch_bytes:
+                best, idle = current, 0
+        return best
+
+    def _is_highest(self, allocation: Allocation, buffer: Buffer) -> bool:
+        end = allocation.addresses[buffer.tensor] + buffer.size_bytes
+        return buffer.tensor not in allocation.homes and end == allocation.scratch_bytes
+
+
+def allocate(schedule: Schedule, goal_bytes: int = 0) -> Allocation:
+    """Give each buffer an address, first fit over several orders, the lowest peak wins.
+
+    Nothing better is looked for than ``goal_bytes`` of scratch.
+    """
+    tries = _Tries(schedule)
     # What another tensor will grow into from below may leave room for it there.
     room = {o.source: o.distance_bytes for o in schedule.overlaps if not o.direction.upwards}
-    tries = []
-    for order in _ORDERS:
-        for least in ({}, room):
-            placing = _Placing(schedule, conflicts)
-            for buffer in sorted(schedule.buffers, key=order):
-                placing.place(buffer, least.get(buffer.tensor, 0))
-            tries.append(placing.allocation(schedule))
-    return check_allocation(min(tries, key=lambda allocation: allocation.scratch_bytes))
+    first = [
+        tries.place(sorted(schedule.buffers, key=order), least)
+        for order in _ORDERS
+        for least in ({}, room)
+    ]
+    best = min(first, key=lambda one: one.scratch_bytes)
+    return check_allocation(tries.improved(best, goal_bytes).allocation)
 
 
 def check_allocation(allocation: Allocation) -> Allocation:

@@ -19,6 +19,8 @@ from tvm_ethosu.scheduler.verify import verify_graph
 # A plan's peak counts bytes; addresses may need more. So plans for a little less are tried too,
 # and for clearly less, since what they leave holds weights.
 _TIGHTER = (1.0, 0.97, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6)
+# As a limit for weights in SRAM.
+_NOTHING_MOVED = -1
 
 
 def schedule(
@@ -50,7 +52,7 @@ def schedule(
     if budget_bytes is not None and least.scratch_bytes > budget_bytes:
         raise _infeasible(least, budget_bytes)
     fastest = _fastest(search, least.scratch_bytes)
-    return fastest or allocate(add_transfers(least.schedule, estimator, 0))
+    return fastest or allocate(add_transfers(least.schedule, estimator, _NOTHING_MOVED))
 
 
 _Variants = Callable[[Schedule, Estimator, int], Iterator[Schedule]]
@@ -59,8 +61,9 @@ _Variants = Callable[[Schedule, Estimator, int], Iterator[Schedule]]
 def _fastest_first(plan: Schedule, estimator: Estimator, budget_bytes: int) -> Iterator[Schedule]:
     """Yield a plan with ever fewer weights in SRAM, none at last; nothing if it can't be placed."""
     if allocate(plan).scratch_bytes <= budget_bytes:
-        for share in (*_TIGHTER, 0):
+        for share in _TIGHTER:
             yield add_transfers(plan, estimator, int(budget_bytes * share))
+        yield add_transfers(plan, estimator, _NOTHING_MOVED)
 
 
 def _memory_only(plan: Schedule, _estimator: Estimator, _budget_bytes: int) -> Iterator[Schedule]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -151,15 +151,26 @@ class SegmentPlan:
     buffers: tuple[Buffer, ...]
     overlap: Overlap | None
 
-    def blocks(self, graph: NpuGraph) -> list[int]:
-        """Return the sizes of the memory that it needs of its own, each in one piece.
+    def blocks(self, graph: NpuGraph, before: Mapping[str, int]) -> list[int]:
+        """Return the sizes of the memory in use during the segment, each in one piece.
 
-        What grows into another tensor counts as what it takes more than that.
+        Tensors of which one grows into the other are one piece. ``before`` has those of tensors
+        from before the segment.
         """
         sizes = {buffer.tensor: buffer.size_bytes for buffer in self.buffers}
-        if self.overlap is not None:
-            sizes[self.overlap.target] -= saved_bytes(graph, self.overlap)
-        return [size for size in sizes.values() if size]
+        return joined_blocks(graph, {**before, **sizes}, filter(None, [self.overlap]))
+
+
+def joined_blocks(
+    graph: NpuGraph, sizes: Mapping[str, int], overlaps: Iterable[Overlap]
+) -> list[int]:
+    """Return the sizes of memory blocks, of tensors that overlap the size of both together."""
+    blocks = dict(sizes)
+    for overlap in overlaps:
+        blocks[overlap.target] -= saved_bytes(graph, overlap)
+        if overlap.source in blocks:
+            blocks[overlap.target] += blocks.pop(overlap.source)
+    return [size for size in blocks.values() if size]
 
 
 def plan_segment(
@@ -174,7 +185,7 @@ def plan_segment(
     if trail is None:
         return plain
     trailing = _plan_segment(graph, segment, ranges, direction, trail)
-    return min(plain, trailing, key=lambda plan: sum(plan.blocks(graph)))
+    return min(plain, trailing, key=lambda plan: sum(plan.blocks(graph, {})))
 
 
 def _trail(graph: NpuGraph, segment: Segment, ranges: Mapping[str, LiveRange]) -> Trail | None:
@@ -330,6 +341,11 @@ def _end_with_segments(buffers: Sequence[Buffer], segments: Sequence[Segment]) -
     return [replace(b, live=LiveRange(b.live.start, end(b))) for b in buffers]
 
 
+def _moves_on(overlap: Overlap, grown: Mapping[str, Direction]) -> bool:
+    """Return whether a tensor would go on away from what its source has grown into."""
+    return overlap.distance_bytes > 0 and grown.get(overlap.source) == DOWNWARDS
+
+
 def plan_segments(graph: NpuGraph, segments: Sequence[Segment]) -> Schedule:
     """Schedule the graph's operators in the given order, cut into these segments.
 
@@ -341,7 +357,7 @@ def plan_segments(graph: NpuGraph, segments: Sequence[Segment]) -> Schedule:
     grown: dict[str, Direction] = {}
     for segment in segments:
         plan = plan_segment(graph, segment, ranges)
-        if plan.overlap is not None and grown.get(plan.overlap.source) == DOWNWARDS:
+        if plan.overlap is not None and _moves_on(plan.overlap, grown):
             plan = plan_segment(graph, segment, ranges, UPWARDS)
         if plan.overlap is not None:
             grown[plan.overlap.target] = plan.overlap.direction

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tvm_ethosu.scheduler.estimator import Estimator
 from tvm_ethosu.scheduler.liveness import LiveRange, align, rooms_during, scratch_beside
-from tvm_ethosu.scheduler.plan import Buffer, Schedule, Segment, Transfer, saved_bytes
+from tvm_ethosu.scheduler.plan import Buffer, Schedule, Segment, Transfer, joined_blocks
 from tvm_ethosu.scheduler.ports import Timed
 from tvm_ethosu.scheduler.stripes import rows_by_operator
 from tvm_ethosu.scheduler.timeline import Timeline
@@ -126,23 +126,18 @@ def _order(schedule: Schedule) -> list[list[tuple[int, int]]]:
 
 
 def _memory(schedule: Schedule, segment: Segment) -> tuple[list[int], list[int]]:
-    """Return the blocks of memory in use during a segment, and the caller's that is idle then.
-
-    What grows into another tensor counts as what it takes more than that.
-    """
+    """Return the blocks of memory in use during a segment, and the caller's that is idle then."""
     live = LiveRange(segment.start, segment.stop)
     sizes = {b.tensor: b.size_bytes for b in schedule.buffers if b.live.overlaps(live)}
     writers = schedule.graph.writers
-    for overlap in schedule.overlaps:
-        if live.start <= writers[overlap.target] < live.stop:
-            sizes[overlap.target] -= saved_bytes(schedule.graph, overlap)
-    return [size for size in sizes.values() if size], rooms_during(schedule.lent, live)
+    made = [o for o in schedule.overlaps if live.start <= writers[o.target] < live.stop]
+    return joined_blocks(schedule.graph, sizes, made), rooms_during(schedule.lent, live)
 
 
 def add_transfers(schedule: Schedule, estimator: Estimator, budget_bytes: int | None) -> Schedule:
     """Return the schedule with transfers that fit a budget, block configs and cycles.
 
-    None sets no limit; with 0 nothing is moved.
+    None sets no limit; below 0 nothing is moved.
     """
     search = _Prefetch(schedule, estimator, budget_bytes)
     moves = search.search()

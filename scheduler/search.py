@@ -115,7 +115,7 @@ class PlanSearch:
     def _planned(self, segment: Segment) -> tuple[SegmentPlan, int]:
         if segment not in self.plans:
             plan = plan_segment(self.graph, segment, self.ranges)
-            blocks = [*self._before(segment.start), *plan.blocks(self.graph)]
+            blocks = plan.blocks(self.graph, self._before(segment.start))
             rooms = rooms_during(self.lent, LiveRange(segment.start, segment.stop))
             self.plans[segment] = plan, scratch_beside(blocks, rooms)
         return self.plans[segment]
@@ -145,17 +145,19 @@ class PlanSearch:
             if moved < choices.streamed.cycles:
                 yield choices.streamed.cycles - moved, size_bytes
 
-    def _before(self, start: int) -> list[int]:
+    def _before(self, start: int) -> dict[str, int]:
         """Return the sizes of tensors from before a cut that are read after it."""
-        return [
-            self.sizes[name] for name, live in self.ranges.items() if live.start < start < live.stop
-        ]
+        return {
+            name: self.sizes[name]
+            for name, live in self.ranges.items()
+            if live.start < start < live.stop
+        }
 
     def _least_bytes(self, start: int, stop: int) -> int:
         """Return a lower bound of a segment's peak: its boundary tensors, overlapping at best."""
         kept = kept_tensors(self.graph, start, stop)
         made = [self.sizes[name] for name in kept if name in self.ranges]
-        boundary = sum(self._before(start)) + sum(made) - max(made, default=0)
+        boundary = sum(self._before(start).values()) + sum(made) - max(made, default=0)
         return max(0, boundary - self.most_lent)
 
     def _can_be_striped(self, start: int, stop: int) -> bool:

@@ -124,7 +124,7 @@ def test_the_checker_sees_a_buffer_over_an_argument() -> None:
         check_allocation(Allocation(_schedule((buffer,), lent), {"b": 48}, 0, {"b": "io"}))
 
 
-@pytest.mark.parametrize("seed", [20, 30, 76, 82])
+@pytest.mark.parametrize("seed", [20, 30, 76])
 def test_an_addition_is_written_to_its_inputs_very_address(seed: int) -> None:
     """Blocks need not go row by row: a shifted result would meet what another block reads."""
     allocation = plan(random_chain(seed), None, Objective.SIZE)
