@@ -26,6 +26,7 @@ from tvm_ethosu.scheduler.stripes import (
     Rows,
     RowUse,
     Step,
+    Stripes,
     Trail,
     overlap_distance,
     rolling_rows,
@@ -49,11 +50,15 @@ class Buffer:
 
 @dataclass(frozen=True, order=True)
 class Segment:
-    """Operators ``[start, stop)`` executed together, ``stripe_rows`` rows of the last at a time."""
+    """Operators ``[start, stop)`` executed together, ``stripe_rows`` rows of the last at a time.
+
+    In a fine segment no other operator makes more rows at a time either.
+    """
 
     start: int
     stop: int
     stripe_rows: int
+    fine: bool = False
 
 
 @dataclass(frozen=True)
@@ -227,7 +232,8 @@ def _plan_segment(
 ) -> SegmentPlan:
     start, stop = segment.start, segment.stop
     kept = kept_tensors(graph, start, stop)
-    steps = segment_steps(graph, start, stop, segment.stripe_rows, kept, direction, trail)
+    stripes = Stripes(segment.stripe_rows, segment.fine)
+    steps = segment_steps(graph, start, stop, stripes, kept, direction, trail)
     use = row_use(graph, steps, direction)
     buffers = _segment_buffers(graph, segment, kept, rolling_rows(use), ranges)
     overlap = _best_overlap(graph, segment, kept, use, ranges, direction)

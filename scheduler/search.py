@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 
 from tvm_ethosu.scheduler.estimator import Choices, Estimator
 from tvm_ethosu.scheduler.liveness import (
@@ -176,12 +177,14 @@ class PlanSearch:
         if self._least_bytes(start, stop) > limit_bytes or not self._can_be_striped(start, stop):
             return
         height = self.graph.ops[stop - 1].ofm.shape.h
-        segments = [Segment(start, stop, rows) for rows in _heights(height)]
-        if min(self.peak_bytes(segment) for segment in segments[:_LOWEST]) > limit_bytes:
+        lowest = self._lowest_stripes(start, stop)
+        if min(self.peak_bytes(segment) for segment in lowest) > limit_bytes:
             return
-        fitting = [s for s in reversed(segments) if self.peak_bytes(s) <= limit_bytes]
-        for segment in fitting if self.is_small else fitting[:_HEIGHTS]:
-            yield self.edge(segment, limit_bytes)
+        for fine in (False, True):
+            segments = (Segment(start, stop, rows, fine) for rows in _heights(height)[::-1])
+            fitting = (s for s in segments if self.peak_bytes(s) <= limit_bytes)
+            for segment in fitting if self.is_small else islice(fitting, _HEIGHTS):
+                yield self.edge(segment, limit_bytes)
 
     def _candidates(self, stop: int, limit_bytes: int) -> Iterator[Edge]:
         """Yield the edges that end before operator ``stop``."""
@@ -218,7 +221,12 @@ class PlanSearch:
         yield Segment(stop - 1, stop, height)
         for start in range(stop - 1, max(-1, stop - 1 - LONGEST_CASCADE), -1):
             if self._can_be_striped(start, stop):
-                yield from (Segment(start, stop, rows) for rows in _heights(height)[:_LOWEST])
+                yield from self._lowest_stripes(start, stop)
+
+    def _lowest_stripes(self, start: int, stop: int) -> list[Segment]:
+        """Return the segments of some operators that may take the least memory."""
+        low = _heights(self.graph.ops[stop - 1].ofm.shape.h)[:_LOWEST]
+        return [Segment(start, stop, rows, fine=True) for rows in low]
 
     def find(self, budget_bytes: int) -> tuple[Segment, ...] | None:
         """Return the segments of the plan with the fewest estimated cycles within a budget.

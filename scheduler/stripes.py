@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tvm_ethosu.scheduler.arch import MAX_DIM
 from tvm_ethosu.scheduler.ir import (
     Add,
     Conv2D,
@@ -140,12 +141,32 @@ class Trail:
         return -(-rows_made * self.target_row_bytes // self.source_row_bytes)
 
 
+@dataclass(frozen=True)
+class Stripes:
+    """Rows of a segment's last operator at a time.
+
+    Others make what a stripe takes in one go, or if ``fine`` as many rows at most: that needs less
+    memory and more operations.
+    """
+
+    rows: int
+    fine: bool = False
+
+    @property
+    def most_rows(self) -> int:
+        """Return how many rows an operator makes at most at a time."""
+        return self.rows if self.fine else MAX_DIM
+
+
 class _Demand:
     """Makes rows when they are asked for; remembers in which order."""
 
-    def __init__(self, graph: NpuGraph, start: int, stop: int, direction: Direction) -> None:
+    def __init__(
+        self, graph: NpuGraph, start: int, stop: int, direction: Direction, most_rows: int
+    ) -> None:
         self.graph = graph
         self.direction = direction
+        self.most_rows = most_rows
         self.writer = {graph.ops[i].ofm.tensor: i for i in range(start, stop)}
         self.made = dict.fromkeys(range(start, stop), 0)
         self.steps: list[Step] = []
@@ -153,17 +174,16 @@ class _Demand:
     def ensure(self, index: int, stop: int) -> None:
         """Make the rows of an operator's OFM up to ``stop`` that are not there yet."""
         op = self.graph.ops[index]
-        start, height = self.made[index], op.ofm.shape.h
-        if start >= stop:
-            return
+        height = op.ofm.shape.h
         whole = op.ofm.tensor not in self.graph.rolling_tensors
-        rows = Rows(start, height if whole else stop)
-        for operand in op.inputs:
-            writer = self.writer.get(operand.tensor)
-            if writer is not None:
-                self.ensure(writer, self._needed(op, operand, rows))
-        self.steps.append(Step(index, self.direction.seen(rows, height)))
-        self.made[index] = rows.stop
+        while (start := self.made[index]) < stop:
+            rows = Rows(start, height if whole else min(stop, start + self.most_rows))
+            for operand in op.inputs:
+                writer = self.writer.get(operand.tensor)
+                if writer is not None:
+                    self.ensure(writer, self._needed(op, operand, rows))
+            self.steps.append(Step(index, self.direction.seen(rows, height)))
+            self.made[index] = rows.stop
 
     def finish(self, source: str, rows: int) -> None:
         """Let all operators that read a tensor go on until they don't need its first rows."""
@@ -193,7 +213,7 @@ def segment_steps(
     graph: NpuGraph,
     start: int,
     stop: int,
-    stripe_rows: int,
+    stripes: Stripes,
     kept: frozenset[str],
     direction: Direction = DOWNWARDS,
     trail: Trail | None = None,
@@ -204,14 +224,14 @@ def segment_steps(
         graph: the NPU graph.
         start: index of the segment's first operator.
         stop: index behind its last operator.
-        stripe_rows: rows of the last operator's OFM per stripe.
+        stripes: how many rows are made at a time.
         kept: tensors that must be made whole, because somebody outside reads them.
         direction: where the stripes begin.
         trail: what the last operator writes over, if it does.
     """
-    demand = _Demand(graph, start, stop, direction)
+    demand = _Demand(graph, start, stop, direction, stripes.most_rows)
     height = graph.ops[stop - 1].ofm.shape.h
-    for end in range(stripe_rows, height + stripe_rows, stripe_rows):
+    for end in range(stripes.rows, height + stripes.rows, stripes.rows):
         if trail is not None:
             demand.finish(trail.source, trail.rows_overwritten(min(end, height)))
         demand.ensure(stop - 1, min(end, height))

@@ -83,13 +83,13 @@ def pool(name: str, ifm: Operand, ofm: Operand) -> Pool:
     return Pool(name, ifm, ofm, CLAMP, PoolKind.MAX, Kernel(1, 1), Padding(), origin=name)
 
 
-def chain(shapes: Sequence[Shape]) -> NpuGraph:
-    """1x1 convolutions one after the other, through tensors of these shapes."""
+def chain(shapes: Sequence[Shape], kernel: int = 1) -> NpuGraph:
+    """Convolutions one after the other, through tensors of these shapes."""
     names = [f"t{index}" for index in range(len(shapes))]
     ops, constants = [], []
     for index in range(len(shapes) - 1):
         ifm, ofm = (operand(names[i], shapes[i]) for i in (index, index + 1))
-        op, made = conv(f"op{index}", ifm, ofm)
+        op, made = conv(f"op{index}", ifm, ofm, kernel)
         ops.append(op)
         constants += made
     tensors = {n: Tensor(n, s, DType.I8, n) for n, s in zip(names, shapes, strict=True)}
