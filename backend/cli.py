@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,35 +43,56 @@ def _working(what: str) -> Iterator[None]:
 _ACCELERATOR_HELP = "NPU: " + ", ".join(arch.accelerator.value for arch in ARCHS) + "."
 
 
-def _npu_options(command: Any) -> Any:
-    """Add the options that decide how a network is compiled."""
-    for option in (
-        click.option(
-            "--optimise",
-            default="performance",
-            show_default=True,
-            help="performance: fewest cycles within --sram-size. size: least SRAM.",
-        ),
-        click.option(
-            "--system-config", default=None, help="Memory system, by Vela's name (see docs)."
-        ),
-        click.option(
-            "--memory-mode",
-            default="Shared_Sram",
-            show_default=True,
-            help="Shared_Sram: constants in flash. Sram_Only: constants in SRAM.",
-        ),
-        click.option(
-            "--sram-size",
-            default=None,
-            help="SRAM for all tensors together, such as 65536, 64K or 1M; no limit by default.",
-        ),
-        click.option(
-            "--accelerator", default="ethos-u55-256", show_default=True, help=_ACCELERATOR_HELP
-        ),
-    ):
-        command = option(command)
-    return command
+_NPU_OPTIONS = (
+    click.option(
+        "--overwrite-inputs",
+        is_flag=True,
+        help="Let the NPU use an input's memory once it has been read.",
+    ),
+    click.option(
+        "--optimise",
+        default="performance",
+        show_default=True,
+        help="performance: fewest cycles within --sram-size. size: least SRAM.",
+    ),
+    click.option("--system-config", default=None, help="Memory system, by Vela's name (see docs)."),
+    click.option(
+        "--memory-mode",
+        default="Shared_Sram",
+        show_default=True,
+        help="Shared_Sram: constants in flash. Sram_Only: constants in SRAM.",
+    ),
+    click.option(
+        "--sram-size",
+        default=None,
+        help="SRAM for all tensors together, such as 65536, 64K or 1M; no limit by default.",
+    ),
+    click.option(
+        "--accelerator", default="ethos-u55-256", show_default=True, help=_ACCELERATOR_HELP
+    ),
+)
+
+
+def _npu_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that decide how a network is compiled; the command gets ``options``."""
+
+    @functools.wraps(command)
+    def with_options(
+        accelerator: str,
+        sram_size: str | None,
+        memory_mode: str,
+        system_config: str | None,
+        optimise: str,
+        overwrite_inputs: bool,
+        **others: Any,
+    ) -> None:
+        size_bytes = None if sram_size is None else parse_size(sram_size)
+        options = EthosUOptions(
+            accelerator, size_bytes, memory_mode, system_config, optimise, overwrite_inputs
+        )
+        command(options=options, **others)
+
+    return functools.reduce(lambda wrapped, option: option(wrapped), _NPU_OPTIONS, with_options)
 
 
 _MODEL = click.argument("model", type=click.Path(path_type=Path))
@@ -79,26 +101,22 @@ _JSON = click.option(
 )
 
 
-def _options(
-    accelerator: str,
-    sram_size: str | None,
-    memory_mode: str,
-    system_config: str | None,
-    optimise: str,
-) -> EthosUOptions:
-    size_bytes = None if sram_size is None else parse_size(sram_size)
-    return EthosUOptions(accelerator, size_bytes, memory_mode, system_config, optimise)
-
-
 def _with_smallest_size(error: Infeasible, model: Path, options: EthosUOptions) -> Infeasible:
-    """Return the error with the smallest sram_size that works, found by compiling for size."""
+    """Return the error with the smallest sram_size that works, found by compiling for size.
+
+    And with what it would be if the network's inputs need not survive, where that is less.
+    """
     from tvm_ethosu.backend.network import compile_for_firmware
     from tvm_ethosu.partition.tflite_file import load_tflite
 
     unlimited = replace(options, sram_size=None, optimise="size")
-    smallest = compile_for_firmware(load_tflite(model), unlimited).sram.total_bytes
+    file = load_tflite(model)
+    smallest = compile_for_firmware(file, unlimited).sram.total_bytes
+    overwriting = replace(unlimited, overwrite_inputs=True)
+    less = compile_for_firmware(file, overwriting).sram.total_bytes
+    hint = f", or {less} with --overwrite-inputs" if less < smallest else ""
     return Infeasible(
-        f"{error}\nthe smallest --sram-size that works is {smallest}",
+        f"{error}\nthe smallest --sram-size that works is {smallest}{hint}",
         required_bytes=error.required_bytes,
         available_bytes=error.available_bytes,
     )
@@ -150,21 +168,16 @@ def cli(verbose: bool) -> None:
 def compile_command(
     model: Path,
     output: Path,
-    accelerator: str,
-    sram_size: str | None,
-    memory_mode: str,
-    system_config: str | None,
-    optimise: str,
+    options: EthosUOptions,
     json_path: Path | None,
 ) -> None:
     """Compile MODEL to C: NPU functions with their command streams, CPU operators beside."""
-    options = _options(accelerator, sram_size, memory_mode, system_config, optimise)
     from tvm_ethosu.backend.network import compile_for_firmware
     from tvm_ethosu.backend.outputs import write_firmware, write_json
     from tvm_ethosu.backend.report import compile_report, memory_table
     from tvm_ethosu.partition.tflite_file import load_tflite
 
-    with _working(f"compiling {model.name} for {accelerator}"):
+    with _working(f"compiling {model.name} for {options.accelerator_config}"):
         file = load_tflite(model)
         try:
             network = compile_for_firmware(file, options)
@@ -188,15 +201,10 @@ def compile_command(
 @_JSON
 def explain(
     model: Path,
-    accelerator: str,
-    sram_size: str | None,
-    memory_mode: str,
-    system_config: str | None,
-    optimise: str,
+    options: EthosUOptions,
     json_path: Path | None,
 ) -> None:
     """List MODEL's operators: which run on the NPU, which on the CPU, and why."""
-    options = _options(accelerator, sram_size, memory_mode, system_config, optimise)
     from tvm_ethosu.backend.network import partition_file
     from tvm_ethosu.backend.outputs import write_json
     from tvm_ethosu.backend.report import operator_rows, operator_table
@@ -282,11 +290,7 @@ def memory(
 @_JSON
 def run(
     model: Path,
-    accelerator: str,
-    sram_size: str | None,
-    memory_mode: str,
-    system_config: str | None,
-    optimise: str,
+    options: EthosUOptions,
     input_paths: tuple[Path, ...],
     seed: int,
     count: int,
@@ -295,12 +299,11 @@ def run(
     json_path: Path | None,
 ) -> None:
     """Run MODEL with its NPU functions on the simulator."""
-    options = _options(accelerator, sram_size, memory_mode, system_config, optimise)
     from tvm_ethosu.backend.check import Checker, load_for_host
     from tvm_ethosu.backend.session import inference_table, run_session, session_report
     from tvm_ethosu.partition.tflite_file import load_tflite
 
-    with _working(f"compiling {model.name} for {accelerator}"):
+    with _working(f"compiling {model.name} for {options.accelerator_config}"):
         network = load_for_host(load_tflite(model), options)
         checker = Checker(network) if check else None
     session = run_session(network, checker, input_paths, seed, count, _ERR)

@@ -13,10 +13,10 @@ from tvm_ethosu.backend.cli import (
     _MODEL,
     _OUT,
     _npu_options,
-    _options,
     _working,
 )
 from tvm_ethosu.backend.machine import RUNNABLE
+from tvm_ethosu.partition.options import EthosUOptions
 from tvm_ethosu.scheduler.errors import UserError
 
 EXIT_FIRMWARE_FAILED: Final = 3
@@ -58,18 +58,13 @@ EXIT_NOT_ENDED: Final = 4
 def firmware(
     model: Path,
     output: Path,
-    accelerator: str,
-    sram_size: str | None,
-    memory_mode: str,
-    system_config: str | None,
-    optimise: str,
+    options: EthosUOptions,
     input_paths: tuple[Path, ...],
     seed: int,
     count: int,
     json_path: Path | None,
 ) -> None:
     """Write MODEL as a bare-metal project that builds with make and arm-none-eabi-gcc."""
-    options = _options(accelerator, sram_size, memory_mode, system_config, optimise)
     from tvm_ethosu.backend.check import load_inputs
     from tvm_ethosu.backend.network import compile_for_firmware
     from tvm_ethosu.backend.outputs import write_json
@@ -77,7 +72,7 @@ def firmware(
     from tvm_ethosu.backend.report import compile_report, memory_table
     from tvm_ethosu.partition.tflite_file import load_tflite
 
-    with _working(f"compiling {model.name} for {accelerator}"):
+    with _working(f"compiling {model.name} for {options.accelerator_config}"):
         file = load_tflite(model)
         inputs = [load_inputs(file, input_paths)] if input_paths else []
         network = compile_for_firmware(file, options)

@@ -386,8 +386,10 @@ def _problems(program: Program) -> Iterator[str]:
         yield f"a size is not a whole number of bytes (limit {_MAX_PROGRAM_BYTES})"
     if sum(sizes) > _MAX_PROGRAM_BYTES:
         yield f"it takes too many bytes (got {sum(sizes)}, limit {_MAX_PROGRAM_BYTES})"
-    if not all(_is_in_scratch(tensor, program.scratch_bytes) for tensor in program.tensors):
-        yield f"a tensor is not in the scratch memory (limit {program.scratch_bytes})"
+    for tensor in program.tensors:
+        if not _is_in_place(tensor, program):
+            yield f"a tensor is not in its memory (scratch has {program.scratch_bytes} bytes)"
+            break
     if not program.invocations:
         yield "it has no command stream"
     for index, invocation in enumerate(program.invocations):
@@ -424,14 +426,20 @@ def _bytes_behind(program: Program, binding: Binding) -> int | None:
             return arguments[binding.argument].size_bytes if known else None
 
 
-def _is_in_scratch(tensor: ScratchTensor, scratch_bytes: int) -> bool:
+def _is_in_place(tensor: ScratchTensor, program: Program) -> bool:
+    held = program.scratch_bytes
+    if tensor.argument is not None:
+        arguments = (*program.inputs, *program.outputs)
+        if not _is_below(tensor.argument, len(arguments)):
+            return False
+        held = arguments[tensor.argument].size_bytes
     numbers = (tensor.offset, tensor.size_bytes, tensor.last)
     # What a transfer brings before the first kernel is there from -1 on.
     begins = tensor.first == -1 or _is_below(tensor.first, 1 << 31)
     known = begins and all(_is_below(number, 1 << 31) for number in numbers)
     if not (isinstance(tensor.name, str) and known):
         return False
-    return tensor.offset + tensor.size_bytes <= scratch_bytes and tensor.first <= tensor.last
+    return tensor.offset + tensor.size_bytes <= held and tensor.first <= tensor.last
 
 
 def _is_below(value: object, limit: int) -> bool:

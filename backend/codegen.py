@@ -77,7 +77,7 @@ def compile_function(function: relay.Function) -> tuple[Program, FunctionAttrs]:
         Infeasible: its scratch does not fit what this build's ``used_memory`` leaves.
     """
     attrs = read_attrs(function)
-    graph = to_npu_graph(function, attrs.name, with_scratch=True)
+    graph = to_npu_graph(function, attrs.name, with_scratch=True, disposable=attrs.disposable)
     _check_budget(attrs)
     # The same graph and budget as in the partitioner give the same plan.
     encoder = Encoder(attrs.options.arch)

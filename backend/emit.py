@@ -11,6 +11,7 @@ from tvm_ethosu.backend.parameters import Encoder
 from tvm_ethosu.backend.program import (
     CONSTANTS_REGION,
     FIRST_IO_REGION,
+    FOR_EVER,
     SCRATCH_REGION,
     Argument,
     Binding,
@@ -52,8 +53,11 @@ def _arguments(graph: NpuGraph) -> tuple[str, ...]:
 
 def _io_tensors(graph: NpuGraph, ops: Iterable[int]) -> frozenset[str]:
     """Return which inputs and outputs of the function these operators touch."""
-    touched = {o.tensor for op in ops for o in (*graph.ops[op].inputs, graph.ops[op].ofm)}
-    return frozenset(touched.intersection(_arguments(graph)))
+    return frozenset(_touched(graph, ops).intersection(_arguments(graph)))
+
+
+def _touched(graph: NpuGraph, ops: Iterable[int]) -> set[str]:
+    return {o.tensor for op in ops for o in (*graph.ops[op].inputs, graph.ops[op].ofm)}
 
 
 @dataclass(frozen=True)
@@ -134,22 +138,27 @@ class _Emitter:
         self.encoder = encoder
         self.graph = allocation.schedule.graph
         self.constants = _ConstantsBuilder()
-        self.placements = self._scratch_placements() | self._constant_placements()
+        self.placements = self._constant_placements()
+        # Where memory is, by argument; the scratch has no name.
+        self.regions = {"": SCRATCH_REGION}
         self.in_scratch = {t.op: t.buffer for t in allocation.schedule.transfers}
         self.ranges: dict[tuple[int, int], tuple[list[vela.Range], list[vela.Range]]] = {}
         self.tables: dict[str, vela.Range] = {}
 
-    def _scratch_placements(self) -> dict[str, vela.Placement]:
+    def _region(self, buffer: str) -> int:
+        return self.regions[self.allocation.homes.get(buffer, "")]
+
+    def _buffer_placements(self) -> dict[str, vela.Placement]:
         schedule = self.allocation.schedule
         return {
             buffer.tensor: vela.Placement(
-                SCRATCH_REGION,
+                self._region(buffer.tensor),
                 self.allocation.addresses[buffer.tensor],
                 schedule.layouts[buffer.tensor],
                 _MANY_ROWS if self._is_whole(buffer) else buffer.rows,
             )
             for buffer in schedule.buffers
-            if buffer.rows
+            if buffer.rows and self.allocation.homes.get(buffer.tensor, "") in self.regions
         }
 
     def _is_whole(self, buffer: Buffer) -> bool:
@@ -184,9 +193,10 @@ class _Emitter:
         if buffer is None:
             return scales, weights
         move = self.allocation.addresses[buffer] - scales[0].offset
+        region = self._region(buffer)
 
         def moved(pieces: _Pieces) -> _Pieces:
-            return [vela.Range(SCRATCH_REGION, p.offset + move, p.size_bytes) for p in pieces]
+            return [vela.Range(region, p.offset + move, p.size_bytes) for p in pieces]
 
         return moved(scales), moved(weights)
 
@@ -198,7 +208,7 @@ class _Emitter:
         at = self.allocation.addresses[transfer.buffer]
         return vela.make_copy(
             vela.Range(CONSTANTS_REGION, scales[0].offset, transfer.size_bytes),
-            vela.Range(SCRATCH_REGION, at, transfer.size_bytes),
+            vela.Range(self._region(transfer.buffer), at, transfer.size_bytes),
         )
 
     def _operation(
@@ -238,10 +248,11 @@ class _Emitter:
 
     def invocation(self, run: Sequence[Command]) -> Invocation:
         """Return the stream of these commands, and the base pointers that it needs."""
-        touched = _io_tensors(self.graph, {c.step.op for c in run if isinstance(c, Kernel)})
-        io = [name for name in _arguments(self.graph) if name in touched]
+        io = self._arguments_of(run)
         regions = {name: FIRST_IO_REGION + index for index, name in enumerate(io)}
-        placements = self.placements | {name: _whole(region, 0) for name, region in regions.items()}
+        self.regions = {"": SCRATCH_REGION} | regions
+        placements = self.placements | self._buffer_placements()
+        placements |= {name: _whole(region, 0) for name, region in regions.items()}
         made: list[vela.Operation | vela.Copy] = []
         for command in run:
             if isinstance(command, Kernel):
@@ -252,12 +263,20 @@ class _Emitter:
         bindings = tuple(self._io_binding(name, region) for name, region in regions.items())
         return Invocation(words, bindings)
 
+    def _arguments_of(self, run: Sequence[Command]) -> list[str]:
+        """Return the arguments that these commands touch, or what lies in their memory."""
+        touched = _touched(self.graph, {c.step.op for c in run if isinstance(c, Kernel)})
+        touched |= {command.buffer for command in run if isinstance(command, Transfer)}
+        homes = self.allocation.homes
+        touched |= {homes[name] for name in touched if name in homes}
+        return [name for name in _arguments(self.graph) if name in touched]
+
     def _io_binding(self, name: str, region: int) -> Binding:
         return Binding(
             region,
             Source.ARGUMENT,
             self.graph.tensors[name].size_bytes,
-            read_only=name in self.graph.inputs,
+            read_only=name in self.graph.inputs and name not in self.allocation.homes.values(),
             argument=_arguments(self.graph).index(name),
         )
 
@@ -271,9 +290,10 @@ class _Emitter:
 
 
 def scratch_tensors(allocation: Allocation) -> tuple[ScratchTensor, ...]:
-    """Return the memory map of the scratch."""
-    schedule = allocation.schedule
+    """Return the memory map of the scratch, and of arguments that lend their memory."""
+    schedule, homes = allocation.schedule, allocation.homes
     graph, used = schedule.graph, _used_positions(schedule)
+    arguments = _arguments(graph)
 
     def origin(buffer: Buffer) -> str:
         return graph.tensors[buffer.tensor].origin if buffer.rows else buffer.tensor
@@ -285,9 +305,22 @@ def scratch_tensors(allocation: Allocation) -> tuple[ScratchTensor, ...]:
             buffer.size_bytes,
             used[buffer.tensor][0],
             used[buffer.tensor][-1],
+            arguments.index(homes[buffer.tensor]) if buffer.tensor in homes else None,
         )
         for buffer in schedule.buffers
-    )
+    ) + tuple(_argument_tensor(graph, name, used) for name in sorted(set(homes.values())))
+
+
+def _argument_tensor(
+    graph: NpuGraph, name: str, used: Mapping[str, Sequence[int]]
+) -> ScratchTensor:
+    """Return when an argument itself is in its memory: an input from before the first kernel on."""
+    tensor, argument = graph.tensors[name], _arguments(graph).index(name)
+    if name in graph.inputs:
+        first, last = -1, used[name][-1]
+    else:
+        first, last = used[name][0], FOR_EVER
+    return ScratchTensor(tensor.origin, 0, tensor.size_bytes, first, last, argument)
 
 
 def _used_positions(schedule: Schedule) -> Mapping[str, Sequence[int]]:

@@ -24,6 +24,7 @@ from tvm_ethosu.backend import sim
 from tvm_ethosu.backend.program import (
     SCRATCH_REGION,
     Binding,
+    Invocation,
     Program,
     Source,
     from_bytes,
@@ -83,7 +84,10 @@ def _region(
             return sim.Region(data, initialised=False)
         case Source.ARGUMENT:
             data = arguments[binding.argument][: binding.size_bytes]
-            return sim.Region(data, binding.read_only, initialised=binding.argument in written)
+            # Where the memory map knows an argument, it also says when its bytes are defined.
+            mapped = any(t.argument == binding.argument for t in loaded.program.tensors)
+            defined = binding.argument in written and not mapped
+            return sim.Region(data, binding.read_only, initialised=defined)
 
 
 def run_program(loaded: LoadedProgram, arguments: Sequence[Bytes]) -> tuple[sim.RunReport, ...]:
@@ -104,19 +108,22 @@ def run_program(loaded: LoadedProgram, arguments: Sequence[Bytes]) -> tuple[sim.
     kernels = 0
     for invocation, stream in zip(program.invocations, loaded.streams, strict=True):
         regions = {b.region: _region(b, loaded, arguments, written) for b in invocation.bindings}
-        reports.append(sim.run(stream, regions, tensors=_live_tensors(program, kernels)))
+        live = _live_tensors(program, kernels, invocation)
+        reports.append(sim.run(stream, regions, tensors=live))
         # What this invocation wrote is there for the later ones; of the scratch, what still lives.
         written |= {b.argument for b in invocation.bindings if b.source is Source.ARGUMENT}
         kernels += stream.kernel_count
     return tuple(reports)
 
 
-def _live_tensors(program: Program, kernels: int) -> list[sim.LiveTensor]:
-    """Return the map of the scratch for an invocation that begins after so many kernels."""
+def _live_tensors(program: Program, kernels: int, invocation: Invocation) -> list[sim.LiveTensor]:
+    """Return the map of the memory for an invocation that begins after so many kernels."""
+    regions: dict[int | None, int] = {b.argument: b.region for b in invocation.bindings}
+    regions[None] = SCRATCH_REGION
     return [
         sim.LiveTensor(
             tensor.name,
-            SCRATCH_REGION,
+            regions[tensor.argument],
             tensor.offset,
             tensor.offset + tensor.size_bytes,
             tensor.first - kernels,
@@ -124,6 +131,7 @@ def _live_tensors(program: Program, kernels: int) -> list[sim.LiveTensor]:
             last_use="an earlier invocation",
         )
         for tensor in program.tensors
+        if tensor.argument in regions
     ]
 
 

@@ -82,6 +82,7 @@ def partition_file(file: TfliteFile, options: EthosUOptions) -> tvm.IRModule:
         memory_mode=options.memory_mode,
         system_config=options.system_config,
         optimise=options.optimise,
+        overwrite_inputs=options.overwrite_inputs,
         mod_name=MODULE_NAME,
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from tvm_ethosu.backend import vela
 from tvm_ethosu.scheduler.arch import Arch
 from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, NpuGraph
-from tvm_ethosu.scheduler.plan import align
+from tvm_ethosu.scheduler.liveness import align
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,9 @@ CONSTANTS_REGION = 0
 SCRATCH_REGION = 1
 FIRST_IO_REGION = 2
 
+# The last kernel of a tensor that outlives the program: more than any has.
+FOR_EVER = (1 << 31) - 1
+
 
 class Source(Enum):
     """Where the memory behind a base pointer comes from."""
@@ -54,6 +57,7 @@ class ScratchTensor:
     """A tensor's place in the scratch memory, and from which kernel to which it is in use.
 
     Kernel operations count through all invocations, from 0; ``first`` and ``last`` are included.
+    With ``argument`` it lies in the memory of that argument, counted as in a ``Binding``.
     """
 
     name: str
@@ -61,6 +65,7 @@ class ScratchTensor:
     size_bytes: int
     first: int
     last: int
+    argument: int | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,8 @@ class Program:
 
     The function is called with ``inputs``, ``outputs`` and the scratch memory, in this order.
     There is one invocation, or several where there are more inputs and outputs than base pointers.
-    ``tensors`` is the memory map of the scratch, for whoever checks what the program does there.
+    ``tensors`` is the memory map of the scratch and of arguments that hold other data for a time,
+    for whoever checks what the program does there.
     """
 
     name: str

@@ -19,7 +19,7 @@ from tvm_ethosu.backend.outputs import entry_point, fill_firmware, replace_folde
 from tvm_ethosu.partition import EthosUOptions
 from tvm_ethosu.partition.tflite_file import TfliteFile, TfliteTensor
 from tvm_ethosu.scheduler.errors import InternalError
-from tvm_ethosu.scheduler.plan import align
+from tvm_ethosu.scheduler.liveness import align
 
 Array = npt.NDArray[Any]
 
@@ -73,7 +73,8 @@ def make_cases(
     """Return cases whose expected outputs come from the network run on this host.
 
     There the NPU functions run on the simulator, planned without a limit of SRAM, which changes no
-    result, and TVM's LLVM code computes the other operators. ``inputs`` are sets of inputs; without any, ``count`` sets are drawn at random.
+    result, and TVM's LLVM code computes the other operators. ``inputs`` are sets of inputs; without
+    any, ``count`` sets are drawn at random.
     """
     host = load_for_host(file, replace(options, sram_size=None))
     rng = np.random.default_rng(seed)

@@ -13,7 +13,7 @@ from tvm_ethosu.partition.relay.let_chain import tensor_bytes, tensor_types
 from tvm_ethosu.partition.relay.used_memory import io_place
 from tvm_ethosu.scheduler.budget import IoPlace
 from tvm_ethosu.scheduler.errors import Infeasible
-from tvm_ethosu.scheduler.plan import align
+from tvm_ethosu.scheduler.liveness import align
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class _Networks:
         interpreter, outputs = self._prepared[key]
         interpreter.reset()
         for index, array in enumerate(inputs):
-            interpreter.set_input(np.ascontiguousarray(array), index)
+            interpreter.set_input(np.asarray(array, order="C"), index)  # a scalar stays one
         interpreter.invoke()
         return [np.array(interpreter.get_output(index)) for index in range(outputs)]
 

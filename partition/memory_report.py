@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tvm_ethosu.partition.liveness import Role
-from tvm_ethosu.scheduler.plan import align
+from tvm_ethosu.scheduler.liveness import align
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class CallReport:
         idle_io: network inputs and outputs that are not; they still have memory unless TVM plans
             them together with the rest.
         is_npu: whether this project's code generator compiles it.
+        ending: positions of the arguments whose memory nobody reads after the call.
+        ending_inputs: those of them that are inputs of the network.
     """
 
     function: str
@@ -61,6 +63,8 @@ class CallReport:
     live: tuple[LiveTensor, ...]
     idle_io: tuple[LiveTensor, ...]
     is_npu: bool = False
+    ending: frozenset[int] = frozenset()
+    ending_inputs: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ class EthosUOptions:
             (constants in SRAM too, not counted in ``sram_size``).
         system_config: the memory system by Vela's name; None takes the accelerator's usual one.
         optimise: ``performance`` (fewest cycles within ``sram_size``) or ``size`` (least SRAM).
+        overwrite_inputs: whether the NPU may use the memory of a network input once it has been
+            read; the program must then write its inputs anew before each run.
 
     Raises:
         UserError: a value is unknown; the message lists the known ones.
@@ -48,6 +50,7 @@ class EthosUOptions:
     memory_mode: str = "Shared_Sram"
     system_config: str | None = None
     optimise: str = "performance"
+    overwrite_inputs: bool = False
 
     def __post_init__(self) -> None:
         arch = find_arch(self.accelerator_config)

@@ -15,6 +15,7 @@ from tvm.relay.dataflow_pattern import DFPattern
 
 from tvm_ethosu.partition import constraints as c
 from tvm_ethosu.partition.arithmetic import lower_arithmetic, product_scales_fit
+from tvm_ethosu.partition.bilinear import BILINEAR_CONSTRAINTS, lower_bilinear
 from tvm_ethosu.partition.curves import CURVE_CONSTRAINTS, lower_curve
 from tvm_ethosu.partition.lower import (
     Lowered,
@@ -308,6 +309,16 @@ RULES: tuple[Rule, ...] = (
         SOFTMAX_CONSTRAINTS,
         lower_softmax,
         "29 operations in 32 bits: maximum, table of exp, sum, Newton-Raphson, product",
+    ),
+    Rule(
+        "ethos-u.resize_bilinear",
+        "RESIZE_BILINEAR",
+        ("image.resize2d", "qnn.dequantize", "qnn.quantize"),
+        islands.resize_bilinear,
+        islands.parse_resize_bilinear,
+        BILINEAR_CONSTRAINTS,
+        lower_bilinear,
+        "copies that repeat elements, and a depthwise convolution that blends them",
     ),
     Rule(
         "ethos-u.clip",

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import Tensor
-from tvm_ethosu.scheduler.plan import Buffer, Overlap, Schedule, align
+from tvm_ethosu.scheduler.liveness import Lent, align
+from tvm_ethosu.scheduler.plan import Buffer, Overlap, Schedule
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """A schedule whose buffers have addresses within ``scratch_bytes`` of scratch memory."""
+    """A schedule whose buffers have addresses within ``scratch_bytes`` of scratch memory.
+
+    A buffer that is in ``homes`` lies in the memory of that argument instead.
+    """
 
     schedule: Schedule
     addresses: Mapping[str, int]
     scratch_bytes: int
+    homes: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "addresses", MappingProxyType(dict(self.addresses)))
+        object.__setattr__(self, "homes", MappingProxyType(dict(self.homes)))
 
 
 # Each order is tried; none is best for all graphs. Names break ties, so results never vary.
@@ -30,6 +36,10 @@ _ORDERS: tuple[Callable[[Buffer], tuple[int, int, str]], ...] = (
     lambda b: (b.live.start - b.live.stop, -b.size_bytes, b.tensor),
     lambda b: (b.live.start, -b.size_bytes, b.tensor),
 )
+
+
+# So often the order is changed without a better result.
+_IDLE_ROUNDS = 10
 
 
 def _lowest_start(forbidden: Iterable[tuple[int, int]], least: int) -> int:
@@ -80,37 +90,116 @@ class _Conflicts:
         return ((low, min(high, at + distance)),)
 
 
-def _place(
-    buffers: Iterable[Buffer], conflicts: _Conflicts, least: Mapping[str, int]
-) -> tuple[dict[str, int], int]:
-    """Place buffers one after the other, each as low as possible but not below ``least``."""
-    addresses: dict[str, int] = {}
-    placed: list[Buffer] = []
-    for buffer in buffers:
+# The home of what lies in the scratch memory itself.
+_SCRATCH = ""
+
+
+class _Placing:
+    """Places buffers one after the other, each as low as possible in the first home with room."""
+
+    def __init__(self, schedule: Schedule, conflicts: _Conflicts) -> None:
+        self.conflicts = conflicts
+        self.addresses: dict[str, int] = {}
+        self.homes: dict[str, str] = {}
+        self.lent = sorted(schedule.lent, key=lambda lent: (lent.size_bytes, lent.tensor))
+        self.placed: dict[str, list[Buffer]] = {_SCRATCH: []}
+        for lent in self.lent:
+            self.placed[lent.tensor] = [_argument(lent)]
+            self.addresses[lent.tensor] = 0
+
+    def place(self, buffer: Buffer, least: int) -> None:
+        """Give a buffer an address, in scratch not below ``least``."""
+        for lent in self.lent:
+            address = self._lowest(buffer, lent.tensor, 0)
+            if address + buffer.size_bytes <= lent.size_bytes:
+                self.homes[buffer.tensor] = lent.tensor
+                self._put(buffer, lent.tensor, address)
+                return
+        self._put(buffer, _SCRATCH, self._lowest(buffer, _SCRATCH, least))
+
+    def _put(self, buffer: Buffer, home: str, address: int) -> None:
+        self.addresses[buffer.tensor] = address
+        self.placed[home].append(buffer)
+
+    def _lowest(self, buffer: Buffer, home: str, least: int) -> int:
         forbidden = [
             interval
-            for other in placed
+            for other in self.placed[home]
             if other.live.overlaps(buffer.live)
-            for interval in conflicts.forbidden(buffer, other, addresses[other.tensor])
+            for interval in self.conflicts.forbidden(buffer, other, self.addresses[other.tensor])
         ]
-        addresses[buffer.tensor] = _lowest_start(forbidden, least.get(buffer.tensor, 0))
-        placed.append(buffer)
-    top = max((addresses[b.tensor] + b.size_bytes for b in placed), default=0)
-    return addresses, top
+        return _lowest_start(forbidden, least)
+
+    def allocation(self, schedule: Schedule) -> Allocation:
+        """Return where everything lies."""
+        top = (self.addresses[b.tensor] + b.size_bytes for b in self.placed[_SCRATCH])
+        addresses = {b.tensor: self.addresses[b.tensor] for b in schedule.buffers}
+        return Allocation(schedule, addresses, max(top, default=0), self.homes)
 
 
-def allocate(schedule: Schedule) -> Allocation:
-    """Give each buffer an address, first fit over several orders, the lowest peak wins."""
-    conflicts = _Conflicts(schedule)
+def _argument(lent: Lent) -> Buffer:
+    """Return the buffer that an argument itself is in its memory."""
+    return Buffer(lent.tensor, lent.size_bytes, lent.busy, 0)
+
+
+@dataclass(frozen=True)
+class _Try:
+    """An order in which buffers were placed, sources not below what ``least`` says."""
+
+    order: tuple[Buffer, ...]
+    least: Mapping[str, int]
+    allocation: Allocation
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self.allocation.scratch_bytes
+
+
+class _Tries:
+    """Places the buffers of a schedule in one order after the other."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.conflicts = _Conflicts(schedule)
+
+    def place(self, order: Sequence[Buffer], least: Mapping[str, int]) -> _Try:
+        placing = _Placing(self.schedule, self.conflicts)
+        for buffer in order:
+            placing.place(buffer, least.get(buffer.tensor, 0))
+        return _Try(tuple(order), least, placing.allocation(self.schedule))
+
+    def improved(self, best: _Try, goal_bytes: int) -> _Try:
+        """Return a better try, if one is found by placing what lies highest before all others."""
+        current, idle = best, 0
+        while best.scratch_bytes > goal_bytes and idle < _IDLE_ROUNDS:
+            order = list(current.order)
+            order.sort(key=lambda buffer: not self._is_highest(current.allocation, buffer))
+            current = self.place(order, current.least)
+            idle += 1
+            if current.scratch_bytes < best.scratch_bytes:
+                best, idle = current, 0
+        return best
+
+    def _is_highest(self, allocation: Allocation, buffer: Buffer) -> bool:
+        end = allocation.addresses[buffer.tensor] + buffer.size_bytes
+        return buffer.tensor not in allocation.homes and end == allocation.scratch_bytes
+
+
+def allocate(schedule: Schedule, goal_bytes: int = 0) -> Allocation:
+    """Give each buffer an address, first fit over several orders, the lowest peak wins.
+
+    Nothing better is looked for than ``goal_bytes`` of scratch.
+    """
+    tries = _Tries(schedule)
     # What another tensor will grow into from below may leave room for it there.
     room = {o.source: o.distance_bytes for o in schedule.overlaps if not o.direction.upwards}
-    tries = [
-        _place(sorted(schedule.buffers, key=order), conflicts, least)
+    first = [
+        tries.place(sorted(schedule.buffers, key=order), least)
         for order in _ORDERS
         for least in ({}, room)
     ]
-    addresses, scratch_bytes = min(tries, key=lambda placed: placed[1])
-    return check_allocation(Allocation(schedule, addresses, scratch_bytes))
+    best = min(first, key=lambda one: one.scratch_bytes)
+    return check_allocation(tries.improved(best, goal_bytes).allocation)
 
 
 def check_allocation(allocation: Allocation) -> Allocation:
@@ -119,26 +208,36 @@ def check_allocation(allocation: Allocation) -> Allocation:
     Tensors of which one grows into the other may share bytes at their distance.
 
     Raises:
-        InternalError: two buffers collide, or one leaves the scratch memory.
+        InternalError: two buffers collide, or one leaves the memory that it lies in.
     """
-    buffers = allocation.schedule.buffers
-    for index, one in enumerate(buffers):
-        start = allocation.addresses[one.tensor]
-        if start < 0 or start + one.size_bytes > allocation.scratch_bytes:
-            raise InternalError(f"buffer {one.tensor} leaves the scratch memory")
-        for other in buffers[index + 1 :]:
-            begin = allocation.addresses[other.tensor]
-            apart = begin >= start + one.size_bytes or start >= begin + other.size_bytes
-            harmless = apart or _may_overlap(allocation, one.tensor, other.tensor)
-            if one.live.overlaps(other.live) and not harmless:
-                raise InternalError(f"buffers {one.tensor} and {other.tensor} overlap")
+    schedule = allocation.schedule
+    sizes = {lent.tensor: lent.size_bytes for lent in schedule.lent}
+    sizes[_SCRATCH] = allocation.scratch_bytes
+    homes: dict[str, list[Buffer]] = {lent.tensor: [_argument(lent)] for lent in schedule.lent}
+    for buffer in schedule.buffers:
+        home = allocation.homes.get(buffer.tensor, _SCRATCH)
+        start = allocation.addresses[buffer.tensor]
+        if start < 0 or start + buffer.size_bytes > sizes[home]:
+            raise InternalError(f"buffer {buffer.tensor} leaves the memory of {home or 'scratch'}")
+        for other in homes.setdefault(home, []):
+            if buffer.live.overlaps(other.live) and not _harmless(allocation, buffer, other):
+                raise InternalError(f"buffers {other.tensor} and {buffer.tensor} overlap")
+        homes[home].append(buffer)
     return allocation
+
+
+def _harmless(allocation: Allocation, one: Buffer, other: Buffer) -> bool:
+    """Return whether two buffers that live together in one memory lie as they may."""
+    start = allocation.addresses[one.tensor]
+    begin = allocation.addresses.get(other.tensor, 0)
+    apart = begin >= start + one.size_bytes or start >= begin + other.size_bytes
+    return apart or _may_overlap(allocation, one.tensor, other.tensor)
 
 
 def _may_overlap(allocation: Allocation, one: str, other: str) -> bool:
     for overlap in allocation.schedule.overlaps:
         if {overlap.source, overlap.target} == {one, other}:
-            source = allocation.addresses[overlap.source]
+            source = allocation.addresses.get(overlap.source, 0)
             target = allocation.addresses[overlap.target]
             if overlap.in_place:
                 return source == target
@@ -153,7 +252,11 @@ def peak_operator(allocation: Allocation) -> tuple[int, tuple[Buffer, ...]]:
     schedule = allocation.schedule
 
     def in_use(index: int) -> tuple[Buffer, ...]:
-        return tuple(b for b in schedule.buffers if b.live.start <= index < b.live.stop)
+        return tuple(
+            b
+            for b in schedule.buffers
+            if b.live.start <= index < b.live.stop and b.tensor not in allocation.homes
+        )
 
     indices = range(len(schedule.graph.ops))
     index = max(indices, key=lambda i: (sum(b.size_bytes for b in in_use(i)), -i))

@@ -31,6 +31,8 @@ class CallSite:
         live_io_bytes: the part of it that are inputs and outputs of the network.
         idle_io_bytes: inputs and outputs of the network that are not live at the call.
         other_pool_bytes: the part of it that lies in another pool than the scratch.
+        ending: positions of the function's arguments that nobody reads after the call.
+        ending_inputs: those of them that are inputs of the network.
     """
 
     used_memory_bytes: int
@@ -38,6 +40,8 @@ class CallSite:
     live_io_bytes: int = 0
     idle_io_bytes: int = 0
     other_pool_bytes: int = 0
+    ending: frozenset[int] = frozenset()
+    ending_inputs: frozenset[int] = frozenset()
 
     def others_bytes(self, io: IoPlace) -> int:
         """Return what is not available as scratch whatever this function does."""
@@ -63,3 +67,19 @@ def budget_bytes(
     if sram_size_bytes is None:
         return None
     return min(sram_size_bytes - site.others_bytes(io) for site in sites)
+
+
+def disposable_arguments(
+    sites: Sequence[CallSite], *, inputs: bool, io: IoPlace = IoPlace.BESIDE_POOL
+) -> frozenset[int]:
+    """Return the arguments that a function may overwrite, wherever it is called from.
+
+    Inputs of the network only if ``inputs`` says so, or if TVM plans their memory like any other,
+    so that they are gone after a run anyway.
+    """
+    if not sites:
+        return frozenset()
+    every_input = inputs or io is IoPlace.IN_POOL
+    return frozenset.intersection(
+        *(site.ending if every_input else site.ending - site.ending_inputs for site in sites)
+    )

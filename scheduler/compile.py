@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from tvm_ethosu.scheduler.allocate import Allocation, allocate, peak_operator
@@ -16,9 +17,13 @@ from tvm_ethosu.scheduler.prefetch import add_transfers
 from tvm_ethosu.scheduler.search import Objective, PlanSearch
 from tvm_ethosu.scheduler.verify import verify_graph
 
-# A plan's peak counts bytes; addresses may need more. So plans for a little less are tried too,
-# and for clearly less, since what they leave holds weights.
-_TIGHTER = (1.0, 0.97, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6)
+# A plan's peak counts bytes; addresses may need more. So plans for less are tried too, and since
+# what they leave holds weights. The sizes between are the same for every budget, so that a larger
+# one finds what a smaller one does.
+_STEP = 1.06
+_LEAST_SHARE = 0.55
+# As a limit for weights in SRAM.
+_NOTHING_MOVED = -1
 
 
 def schedule(
@@ -50,7 +55,7 @@ def schedule(
     if budget_bytes is not None and least.scratch_bytes > budget_bytes:
         raise _infeasible(least, budget_bytes)
     fastest = _fastest(search, least.scratch_bytes)
-    return fastest or allocate(add_transfers(least.schedule, estimator, 0))
+    return fastest or allocate(add_transfers(least.schedule, estimator, _NOTHING_MOVED))
 
 
 _Variants = Callable[[Schedule, Estimator, int], Iterator[Schedule]]
@@ -59,8 +64,9 @@ _Variants = Callable[[Schedule, Estimator, int], Iterator[Schedule]]
 def _fastest_first(plan: Schedule, estimator: Estimator, budget_bytes: int) -> Iterator[Schedule]:
     """Yield a plan with ever fewer weights in SRAM, none at last; nothing if it can't be placed."""
     if allocate(plan).scratch_bytes <= budget_bytes:
-        for share in (*_TIGHTER, 0):
-            yield add_transfers(plan, estimator, int(budget_bytes * share))
+        for limit_bytes in _limits(budget_bytes):
+            yield add_transfers(plan, estimator, limit_bytes)
+        yield add_transfers(plan, estimator, _NOTHING_MOVED)
 
 
 def _memory_only(plan: Schedule, _estimator: Estimator, _budget_bytes: int) -> Iterator[Schedule]:
@@ -83,8 +89,8 @@ def _fastest(search: PlanSearch, budget_bytes: int) -> Allocation | None:
 def _within(search: PlanSearch, budget_bytes: int, variants: _Variants) -> Iterator[Allocation]:
     """Yield plans that can be placed within a budget, of each share of it the first one."""
     budget_bytes = budget_bytes // ALIGN_BYTES * ALIGN_BYTES
-    for share in _TIGHTER:
-        segments = search.find(int(budget_bytes * share))
+    for limit_bytes in _limits(budget_bytes):
+        segments = search.find(limit_bytes)
         if segments is None:
             return
         plan = plan_segments(search.graph, segments)
@@ -93,6 +99,17 @@ def _within(search: PlanSearch, budget_bytes: int, variants: _Variants) -> Itera
             if allocation.scratch_bytes <= budget_bytes:
                 yield allocation
                 break
+
+
+def _limits(budget_bytes: int) -> Iterator[int]:
+    """Yield a budget and sizes below it, the largest first."""
+    yield budget_bytes
+    step = int(math.log(max(budget_bytes, 1), _STEP))
+    least = budget_bytes * _LEAST_SHARE
+    while (limit_bytes := int(_STEP**step)) >= least and step > 0:
+        if limit_bytes < budget_bytes:
+            yield limit_bytes
+        step -= 1
 
 
 def _least(search: PlanSearch, whole: Allocation) -> Allocation:

@@ -362,6 +362,7 @@ class NpuGraph:
 
     ``inputs`` and ``outputs`` name tensors, in the order of the function's parameters and results.
     ``constants`` holds weights and biases; a constant feature map is also a tensor of that name.
+    ``disposable`` are inputs that nobody reads after the function, which may be overwritten.
     """
 
     name: str
@@ -370,6 +371,7 @@ class NpuGraph:
     constants: Mapping[str, Constant]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    disposable: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 
-from tvm_ethosu.scheduler.arch import ALIGN_BYTES, BRICK_CHANNELS, Layout
-from tvm_ethosu.scheduler.integers import round_up
+from tvm_ethosu.scheduler.arch import BRICK_CHANNELS, Layout
 from tvm_ethosu.scheduler.ir import Add, ElementWise, NpuGraph, Requantize, Tensor
+from tvm_ethosu.scheduler.liveness import (
+    Lent,
+    LiveRange,
+    align,
+    kept_tensors,
+    lent_arguments,
+    until_segment_ends,
+    uses,
+)
 from tvm_ethosu.scheduler.ports import Timed
 from tvm_ethosu.scheduler.stripes import (
     DOWNWARDS,
@@ -18,23 +26,13 @@ from tvm_ethosu.scheduler.stripes import (
     Rows,
     RowUse,
     Step,
+    Stripes,
+    Trail,
     overlap_distance,
     rolling_rows,
     row_use,
     segment_steps,
 )
-
-
-@dataclass(frozen=True)
-class LiveRange:
-    """Operator indices ``[start, stop)`` during which a buffer's bytes are in use."""
-
-    start: int
-    stop: int
-
-    def overlaps(self, other: LiveRange) -> bool:
-        """Return whether both are in use at some operator."""
-        return self.start < other.stop and other.start < self.stop
 
 
 @dataclass(frozen=True)
@@ -52,11 +50,15 @@ class Buffer:
 
 @dataclass(frozen=True, order=True)
 class Segment:
-    """Operators ``[start, stop)`` executed together, ``stripe_rows`` rows of the last at a time."""
+    """Operators ``[start, stop)`` executed together, ``stripe_rows`` rows of the last at a time.
+
+    In a fine segment no other operator makes more rows at a time either.
+    """
 
     start: int
     stop: int
     stripe_rows: int
+    fine: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ class Overlap:
 
     Going downwards, ``target`` must begin at least ``distance_bytes`` before ``source``; going
     upwards, it must end as much behind it. Where ``in_place``, both begin at the same address or
-    lie apart: blocks then meet their own bytes only, whatever their order.
+    lie apart: blocks then meet their own bytes only, whatever their order. A source that is an
+    input of the function has no memory around it, so that the target begins where it does.
     """
 
     source: str
@@ -94,7 +97,8 @@ class Schedule:
     """A graph with its steps, the layout of each tensor, and buffers for the inner ones.
 
     ``timed`` has cycles and block configs of each step, ``cycles`` the estimate for all of them and
-    the transfers; both are missing from a plan of memory only.
+    the transfers; both are missing from a plan of memory only. ``lent`` is memory of the caller
+    that buffers may lie in.
     """
 
     graph: NpuGraph
@@ -106,6 +110,7 @@ class Schedule:
     timed: tuple[Timed, ...] = ()
     transfers: tuple[Transfer, ...] = ()
     cycles: float = 0.0
+    lent: tuple[Lent, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layouts", MappingProxyType(dict(self.layouts)))
@@ -119,11 +124,6 @@ class Schedule:
 def positions_of(segments: Sequence[Segment]) -> tuple[int, ...]:
     """Return for each operator the position of its segment; segments follow one another."""
     return tuple(n for n, s in enumerate(segments) for _ in range(s.start, s.stop))
-
-
-def align(size_bytes: int) -> int:
-    """Round up to what the NPU takes as an address."""
-    return round_up(size_bytes, ALIGN_BYTES)
 
 
 def choose_layout(graph: NpuGraph, tensor: Tensor) -> Layout:
@@ -147,27 +147,6 @@ def row_bytes(tensor: Tensor) -> int:
     return tensor.shape.w * tensor.shape.c * tensor.dtype.size_bytes
 
 
-def uses(graph: NpuGraph) -> dict[str, LiveRange]:
-    """Return from which operator to which each inner tensor is in use.
-
-    A tensor lives from the operator that writes it to the last that reads it, both included.
-    """
-    inner = graph.inner_tensors
-    return {
-        name: LiveRange(index, max(index, graph.last_reads.get(name, index)) + 1)
-        for name, index in graph.writers.items()
-        if name in inner
-    }
-
-
-def kept_tensors(graph: NpuGraph, start: int, stop: int) -> frozenset[str]:
-    """Return the tensors that operators ``[start, stop)`` make for others than themselves."""
-    made = (op.ofm.tensor for op in graph.ops[start:stop])
-    return frozenset(
-        name for name in made if graph.last_reads.get(name, -1) >= stop or name in graph.outputs
-    )
-
-
 @dataclass(frozen=True)
 class SegmentPlan:
     """A segment's steps, the buffers that it writes, and the one that may grow into another."""
@@ -177,6 +156,27 @@ class SegmentPlan:
     buffers: tuple[Buffer, ...]
     overlap: Overlap | None
 
+    def blocks(self, graph: NpuGraph, before: Mapping[str, int]) -> list[int]:
+        """Return the sizes of the memory in use during the segment, each in one piece.
+
+        Tensors of which one grows into the other are one piece. ``before`` has those of tensors
+        from before the segment.
+        """
+        sizes = {buffer.tensor: buffer.size_bytes for buffer in self.buffers}
+        return joined_blocks(graph, {**before, **sizes}, filter(None, [self.overlap]))
+
+
+def joined_blocks(
+    graph: NpuGraph, sizes: Mapping[str, int], overlaps: Iterable[Overlap]
+) -> list[int]:
+    """Return the sizes of memory blocks, of tensors that overlap the size of both together."""
+    blocks = dict(sizes)
+    for overlap in overlaps:
+        blocks[overlap.target] -= saved_bytes(graph, overlap)
+        if overlap.source in blocks:
+            blocks[overlap.target] += blocks.pop(overlap.source)
+    return [size for size in blocks.values() if size]
+
 
 def plan_segment(
     graph: NpuGraph,
@@ -185,9 +185,55 @@ def plan_segment(
     direction: Direction = DOWNWARDS,
 ) -> SegmentPlan:
     """Return the plan of one segment; ``ranges`` are the graph's ``uses``."""
+    plain = _plan_segment(graph, segment, ranges, direction, None)
+    trail = _trail(graph, segment, ranges)
+    if trail is None:
+        return plain
+    trailing = _plan_segment(graph, segment, ranges, direction, trail)
+    return min(plain, trailing, key=lambda plan: sum(plan.blocks(graph, {})))
+
+
+def _trail(graph: NpuGraph, segment: Segment, ranges: Mapping[str, LiveRange]) -> Trail | None:
+    """Return how a segment's result may follow in the place of an input that ends there."""
+    last = segment.stop - 1
+    target = graph.ops[last].ofm.tensor
+    reads = {operand.tensor for operand in graph.ops[last].inputs}
+    if target not in ranges or target not in graph.rolling_tensors:
+        return None
+    for source in _ending_inputs(graph, segment):
+        if source not in reads and _fits_into(graph, target, source):
+            rows = row_bytes(graph.tensors[source]), row_bytes(graph.tensors[target])
+            return Trail(source, *rows)
+    return None
+
+
+def _ending_inputs(graph: NpuGraph, segment: Segment) -> list[str]:
+    """Return the inputs that may be overwritten once a segment has read them, row by row."""
+    reads = graph.last_reads
+    return [
+        name
+        for name in graph.inputs
+        if name in graph.disposable
+        and name in graph.rolling_tensors
+        and segment.start <= reads.get(name, -1) < segment.stop
+    ]
+
+
+def _fits_into(graph: NpuGraph, target: str, source: str) -> bool:
+    return align(graph.tensors[target].size_bytes) <= graph.tensors[source].size_bytes
+
+
+def _plan_segment(
+    graph: NpuGraph,
+    segment: Segment,
+    ranges: Mapping[str, LiveRange],
+    direction: Direction,
+    trail: Trail | None,
+) -> SegmentPlan:
     start, stop = segment.start, segment.stop
     kept = kept_tensors(graph, start, stop)
-    steps = segment_steps(graph, start, stop, segment.stripe_rows, kept, direction)
+    stripes = Stripes(segment.stripe_rows, segment.fine)
+    steps = segment_steps(graph, start, stop, stripes, kept, direction, trail)
     use = row_use(graph, steps, direction)
     buffers = _segment_buffers(graph, segment, kept, rolling_rows(use), ranges)
     overlap = _best_overlap(graph, segment, kept, use, ranges, direction)
@@ -233,6 +279,10 @@ def _best_overlap(
     found = [
         _overlap(graph, use, source, target, direction) for source in sources for target in targets
     ]
+    for source in _ending_inputs(graph, segment):
+        fitting = (target for target in targets if _fits_into(graph, target, source))
+        into = (_overlap(graph, use, source, target, direction) for target in fitting)
+        found += [overlap for overlap in into if overlap.distance_bytes == 0]
     return max(
         (overlap for overlap in found if saved_bytes(graph, overlap) > 0),
         key=lambda overlap: saved_bytes(graph, overlap),
@@ -282,6 +332,8 @@ def saved_bytes(graph: NpuGraph, overlap: Overlap) -> int:
     source, target = (
         align(graph.tensors[name].size_bytes) for name in (overlap.source, overlap.target)
     )
+    if overlap.source in graph.inputs:
+        return target
     return source + target - max(source + overlap.distance_bytes, target)
 
 
@@ -295,6 +347,11 @@ def _end_with_segments(buffers: Sequence[Buffer], segments: Sequence[Segment]) -
     return [replace(b, live=LiveRange(b.live.start, end(b))) for b in buffers]
 
 
+def _moves_on(overlap: Overlap, grown: Mapping[str, Direction]) -> bool:
+    """Return whether a tensor would go on away from what its source has grown into."""
+    return overlap.distance_bytes > 0 and grown.get(overlap.source) == DOWNWARDS
+
+
 def plan_segments(graph: NpuGraph, segments: Sequence[Segment]) -> Schedule:
     """Schedule the graph's operators in the given order, cut into these segments.
 
@@ -306,12 +363,15 @@ def plan_segments(graph: NpuGraph, segments: Sequence[Segment]) -> Schedule:
     grown: dict[str, Direction] = {}
     for segment in segments:
         plan = plan_segment(graph, segment, ranges)
-        if plan.overlap is not None and grown.get(plan.overlap.source) == DOWNWARDS:
+        if plan.overlap is not None and _moves_on(plan.overlap, grown):
             plan = plan_segment(graph, segment, ranges, UPWARDS)
         if plan.overlap is not None:
             grown[plan.overlap.target] = plan.overlap.direction
         plans.append(plan)
     buffers = [buffer for plan in plans for buffer in plan.buffers]
+    counts = [segment.stop - segment.start for segment in segments]
+    starts = [segment.start for segment, n in zip(segments, counts, strict=True) for _ in range(n)]
+    stops = [segment.stop for segment, n in zip(segments, counts, strict=True) for _ in range(n)]
     return Schedule(
         graph,
         tuple(segments),
@@ -319,6 +379,7 @@ def plan_segments(graph: NpuGraph, segments: Sequence[Segment]) -> Schedule:
         choose_layouts(graph),
         tuple(_end_with_segments(buffers, segments)),
         tuple(plan.overlap for plan in plans if plan.overlap is not None),
+        lent=until_segment_ends(lent_arguments(graph), starts, stops),
     )
 
 

@@ -7,18 +7,12 @@ reading, runs beside other operators, and needs SRAM until its operator is done.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tvm_ethosu.scheduler.estimator import Estimator
-from tvm_ethosu.scheduler.plan import (
-    Buffer,
-    LiveRange,
-    Schedule,
-    Transfer,
-    align,
-    saved_bytes,
-)
+from tvm_ethosu.scheduler.liveness import LiveRange, align, rooms_during, scratch_beside
+from tvm_ethosu.scheduler.plan import Buffer, Schedule, Segment, Transfer, joined_blocks
 from tvm_ethosu.scheduler.ports import Timed
 from tvm_ethosu.scheduler.stripes import rows_by_operator
 from tvm_ethosu.scheduler.timeline import Timeline
@@ -44,7 +38,8 @@ class _Prefetch:
             estimator.transfer_cycles(self.size_bytes(op)) for op in range(len(self.ops))
         ]
         self.order = _order(schedule)
-        self.spare = _spare_bytes(schedule, budget_bytes)
+        self.budget_bytes = budget_bytes
+        self.memory = [_memory(schedule, segment) for segment in schedule.segments]
 
     def cycles(self, moves: _Moves) -> float:
         """Return the cycles of the whole schedule with these transfers."""
@@ -104,17 +99,20 @@ class _Prefetch:
         return chosen, best
 
     def _fits(self, moves: _Moves, first: int, last: int) -> bool:
-        return self.spare is None or all(
-            self.spare[segment] >= self._moved_bytes(moves, segment)
+        return self.budget_bytes is None or all(
+            self._scratch_bytes(moves, segment) <= self.budget_bytes
             for segment in range(first, last + 1)
         )
 
-    def _moved_bytes(self, moves: _Moves, segment: int) -> int:
-        return sum(
+    def _scratch_bytes(self, moves: _Moves, segment: int) -> int:
+        """Return the scratch in use during a segment with these transfers."""
+        moved = [
             align(self.size_bytes(op))
             for op, before in moves.items()
             if before <= segment <= self.schedule.segment_of[op]
-        )
+        ]
+        blocks, rooms = self.memory[segment]
+        return scratch_beside([*blocks, *moved], rooms)
 
 
 def _order(schedule: Schedule) -> list[list[tuple[int, int]]]:
@@ -127,28 +125,19 @@ def _order(schedule: Schedule) -> list[list[tuple[int, int]]]:
     return steps
 
 
-def _spare_bytes(schedule: Schedule, budget_bytes: int | None) -> Sequence[int] | None:
-    """Return the bytes that are free during each segment; None where there is no limit."""
-    if budget_bytes is None:
-        return None
+def _memory(schedule: Schedule, segment: Segment) -> tuple[list[int], list[int]]:
+    """Return the blocks of memory in use during a segment, and the caller's that is idle then."""
+    live = LiveRange(segment.start, segment.stop)
+    sizes = {b.tensor: b.size_bytes for b in schedule.buffers if b.live.overlaps(live)}
     writers = schedule.graph.writers
-    spare = []
-    for segment in schedule.segments:
-        live = LiveRange(segment.start, segment.stop)
-        used = sum(b.size_bytes for b in schedule.buffers if b.live.overlaps(live))
-        saved = sum(
-            saved_bytes(schedule.graph, overlap)
-            for overlap in schedule.overlaps
-            if live.start <= writers[overlap.target] < live.stop
-        )
-        spare.append(budget_bytes - used + saved)
-    return spare
+    made = [o for o in schedule.overlaps if live.start <= writers[o.target] < live.stop]
+    return joined_blocks(schedule.graph, sizes, made), rooms_during(schedule.lent, live)
 
 
 def add_transfers(schedule: Schedule, estimator: Estimator, budget_bytes: int | None) -> Schedule:
     """Return the schedule with transfers that fit a budget, block configs and cycles.
 
-    None sets no limit; with 0 nothing is moved.
+    None sets no limit; below 0 nothing is moved.
     """
     search = _Prefetch(schedule, estimator, budget_bytes)
     moves = search.search()

@@ -10,16 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 
 from tvm_ethosu.scheduler.estimator import Choices, Estimator
+from tvm_ethosu.scheduler.liveness import (
+    LiveRange,
+    align,
+    kept_tensors,
+    lent_arguments,
+    rooms_during,
+    scratch_beside,
+    uses,
+)
 from tvm_ethosu.scheduler.plan import (
     Segment,
     SegmentPlan,
-    align,
-    kept_tensors,
     plan_segment,
-    saved_bytes,
-    uses,
     whole_segments,
 )
 from tvm_ethosu.scheduler.stripes import rows_by_operator
@@ -96,6 +102,8 @@ class PlanSearch:
         self.graph = estimator.graph
         self.is_small = len(self.graph.ops) <= _SMALL_GRAPH
         self.ranges = uses(self.graph)
+        self.lent = lent_arguments(self.graph)
+        self.most_lent = sum(lent.size_bytes for lent in self.lent)
         self.sizes = {name: align(self.graph.tensors[name].size_bytes) for name in self.ranges}
         self.plans: dict[Segment, tuple[SegmentPlan, int]] = {}
         self.prices: dict[Segment, _Priced] = {}
@@ -108,11 +116,9 @@ class PlanSearch:
     def _planned(self, segment: Segment) -> tuple[SegmentPlan, int]:
         if segment not in self.plans:
             plan = plan_segment(self.graph, segment, self.ranges)
-            peak = self._before_bytes(segment.start)
-            peak += sum(buffer.size_bytes for buffer in plan.buffers)
-            if plan.overlap is not None:
-                peak -= saved_bytes(self.graph, plan.overlap)
-            self.plans[segment] = plan, peak
+            blocks = plan.blocks(self.graph, self._before(segment.start))
+            rooms = rooms_during(self.lent, LiveRange(segment.start, segment.stop))
+            self.plans[segment] = plan, scratch_beside(blocks, rooms)
         return self.plans[segment]
 
     def edge(self, segment: Segment, limit_bytes: int) -> Edge:
@@ -140,17 +146,20 @@ class PlanSearch:
             if moved < choices.streamed.cycles:
                 yield choices.streamed.cycles - moved, size_bytes
 
-    def _before_bytes(self, start: int) -> int:
-        """Return the bytes of tensors from before a cut that are read after it."""
-        return sum(
-            self.sizes[name] for name, live in self.ranges.items() if live.start < start < live.stop
-        )
+    def _before(self, start: int) -> dict[str, int]:
+        """Return the sizes of tensors from before a cut that are read after it."""
+        return {
+            name: self.sizes[name]
+            for name, live in self.ranges.items()
+            if live.start < start < live.stop
+        }
 
     def _least_bytes(self, start: int, stop: int) -> int:
         """Return a lower bound of a segment's peak: its boundary tensors, overlapping at best."""
         kept = kept_tensors(self.graph, start, stop)
         made = [self.sizes[name] for name in kept if name in self.ranges]
-        return self._before_bytes(start) + sum(made) - max(made, default=0)
+        boundary = sum(self._before(start).values()) + sum(made) - max(made, default=0)
+        return max(0, boundary - self.most_lent)
 
     def _can_be_striped(self, start: int, stop: int) -> bool:
         """Return whether stripes may save memory: something rolls, or grows into its input."""
@@ -168,12 +177,14 @@ class PlanSearch:
         if self._least_bytes(start, stop) > limit_bytes or not self._can_be_striped(start, stop):
             return
         height = self.graph.ops[stop - 1].ofm.shape.h
-        segments = [Segment(start, stop, rows) for rows in _heights(height)]
-        if min(self.peak_bytes(segment) for segment in segments[:_LOWEST]) > limit_bytes:
+        lowest = self._lowest_stripes(start, stop)
+        if min(self.peak_bytes(segment) for segment in lowest) > limit_bytes:
             return
-        fitting = [s for s in reversed(segments) if self.peak_bytes(s) <= limit_bytes]
-        for segment in fitting if self.is_small else fitting[:_HEIGHTS]:
-            yield self.edge(segment, limit_bytes)
+        for fine in (False, True):
+            segments = (Segment(start, stop, rows, fine) for rows in _heights(height)[::-1])
+            fitting = (s for s in segments if self.peak_bytes(s) <= limit_bytes)
+            for segment in fitting if self.is_small else islice(fitting, _HEIGHTS):
+                yield self.edge(segment, limit_bytes)
 
     def _candidates(self, stop: int, limit_bytes: int) -> Iterator[Edge]:
         """Yield the edges that end before operator ``stop``."""
@@ -210,7 +221,12 @@ class PlanSearch:
         yield Segment(stop - 1, stop, height)
         for start in range(stop - 1, max(-1, stop - 1 - LONGEST_CASCADE), -1):
             if self._can_be_striped(start, stop):
-                yield from (Segment(start, stop, rows) for rows in _heights(height)[:_LOWEST])
+                yield from self._lowest_stripes(start, stop)
+
+    def _lowest_stripes(self, start: int, stop: int) -> list[Segment]:
+        """Return the segments of some operators that may take the least memory."""
+        low = _heights(self.graph.ops[stop - 1].ofm.shape.h)[:_LOWEST]
+        return [Segment(start, stop, rows, fine=True) for rows in low]
 
     def find(self, budget_bytes: int) -> tuple[Segment, ...] | None:
         """Return the segments of the plan with the fewest estimated cycles within a budget.

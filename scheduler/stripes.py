@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tvm_ethosu.scheduler.arch import MAX_DIM
 from tvm_ethosu.scheduler.ir import (
     Add,
     Conv2D,
@@ -123,12 +124,49 @@ DOWNWARDS = Direction()
 UPWARDS = Direction(upwards=True)
 
 
+@dataclass(frozen=True)
+class Trail:
+    """A segment's last operator writes its result over rows of ``source`` that are done with.
+
+    Both begin at the same address, so that what reads the source must be ahead by as many rows as
+    that takes. The sizes are those of a row of the source and of the result.
+    """
+
+    source: str
+    source_row_bytes: int
+    target_row_bytes: int
+
+    def rows_overwritten(self, rows_made: int) -> int:
+        """Return how many rows of the source lie where these rows of the result are written."""
+        return -(-rows_made * self.target_row_bytes // self.source_row_bytes)
+
+
+@dataclass(frozen=True)
+class Stripes:
+    """Rows of a segment's last operator at a time.
+
+    Others make what a stripe takes in one go, or if ``fine`` as many rows at most: that needs less
+    memory and more operations.
+    """
+
+    rows: int
+    fine: bool = False
+
+    @property
+    def most_rows(self) -> int:
+        """Return how many rows an operator makes at most at a time."""
+        return self.rows if self.fine else MAX_DIM
+
+
 class _Demand:
     """Makes rows when they are asked for; remembers in which order."""
 
-    def __init__(self, graph: NpuGraph, start: int, stop: int, direction: Direction) -> None:
+    def __init__(
+        self, graph: NpuGraph, start: int, stop: int, direction: Direction, most_rows: int
+    ) -> None:
         self.graph = graph
         self.direction = direction
+        self.most_rows = most_rows
         self.writer = {graph.ops[i].ofm.tensor: i for i in range(start, stop)}
         self.made = dict.fromkeys(range(start, stop), 0)
         self.steps: list[Step] = []
@@ -136,17 +174,34 @@ class _Demand:
     def ensure(self, index: int, stop: int) -> None:
         """Make the rows of an operator's OFM up to ``stop`` that are not there yet."""
         op = self.graph.ops[index]
-        start, height = self.made[index], op.ofm.shape.h
-        if start >= stop:
-            return
+        height = op.ofm.shape.h
         whole = op.ofm.tensor not in self.graph.rolling_tensors
-        rows = Rows(start, height if whole else stop)
-        for operand in op.inputs:
-            writer = self.writer.get(operand.tensor)
-            if writer is not None:
-                self.ensure(writer, self._needed(op, operand, rows))
-        self.steps.append(Step(index, self.direction.seen(rows, height)))
-        self.made[index] = rows.stop
+        while (start := self.made[index]) < stop:
+            rows = Rows(start, height if whole else min(stop, start + self.most_rows))
+            for operand in op.inputs:
+                writer = self.writer.get(operand.tensor)
+                if writer is not None:
+                    self.ensure(writer, self._needed(op, operand, rows))
+            self.steps.append(Step(index, self.direction.seen(rows, height)))
+            self.made[index] = rows.stop
+
+    def finish(self, source: str, rows: int) -> None:
+        """Let all operators that read a tensor go on until they don't need its first rows."""
+        for index in list(self.made):
+            op = self.graph.ops[index]
+            for operand in op.inputs:
+                if operand.tensor == source:
+                    self.ensure(index, self._made_without(index, operand, rows))
+
+    def _made_without(self, index: int, operand: Operand, rows: int) -> int:
+        """Return how many rows an operator must have made to need only rows from ``rows`` on."""
+        op, made = self.graph.ops[index], self.made[index]
+        height = op.ofm.shape.h
+        while made < height:
+            if self.direction.input_rows(op, operand, Rows(made, made + 1)).start >= rows:
+                break
+            made += 1
+        return made
 
     def _needed(self, op: NpuOp, operand: Operand, rows: Rows) -> int:
         if operand.tensor not in self.graph.rolling_tensors:
@@ -158,9 +213,10 @@ def segment_steps(
     graph: NpuGraph,
     start: int,
     stop: int,
-    stripe_rows: int,
+    stripes: Stripes,
     kept: frozenset[str],
     direction: Direction = DOWNWARDS,
+    trail: Trail | None = None,
 ) -> tuple[Step, ...]:
     """Return the steps of operators ``[start, stop)`` when the last one makes stripes of rows.
 
@@ -168,13 +224,16 @@ def segment_steps(
         graph: the NPU graph.
         start: index of the segment's first operator.
         stop: index behind its last operator.
-        stripe_rows: rows of the last operator's OFM per stripe.
+        stripes: how many rows are made at a time.
         kept: tensors that must be made whole, because somebody outside reads them.
         direction: where the stripes begin.
+        trail: what the last operator writes over, if it does.
     """
-    demand = _Demand(graph, start, stop, direction)
+    demand = _Demand(graph, start, stop, direction, stripes.most_rows)
     height = graph.ops[stop - 1].ofm.shape.h
-    for end in range(stripe_rows, height + stripe_rows, stripe_rows):
+    for end in range(stripes.rows, height + stripes.rows, stripes.rows):
+        if trail is not None:
+            demand.finish(trail.source, trail.rows_overwritten(min(end, height)))
         demand.ensure(stop - 1, min(end, height))
     for index in range(start, stop):
         if graph.ops[index].ofm.tensor in kept:

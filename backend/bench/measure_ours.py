@@ -56,6 +56,7 @@ def options_for(case: Case, setting: str, limit_bytes: int | None) -> EthosUOpti
         memory_mode=case.memory_mode.value,
         system_config=case.vela_options.system_config,
         optimise="size" if setting == OWN_LEAST else "performance",
+        overwrite_inputs=True,  # as in Vela's arena
     )
 
 

@@ -18,6 +18,8 @@ _OPTIMISE = "optimise"
 _BUDGET = "budget_bytes"
 _LIVE_IO = "live_io_bytes"
 _IDLE_IO = "idle_io_bytes"
+_OVERWRITE_INPUTS = "overwrite_inputs"
+_DISPOSABLE = "disposable_arguments"
 _USED_MEMORY = "used_memory"
 # Attributes are integers; no budget is below zero by a byte.
 _NO_BUDGET = -1
@@ -34,6 +36,7 @@ class FunctionAttrs:
         budget_bytes: the budget for which the scratch was planned; None without a limit.
         live_io_bytes: per call site, network inputs and outputs that are live there.
         idle_io_bytes: per call site, network inputs and outputs that are not live there.
+        disposable: positions of the parameters whose memory the function may overwrite.
         used_memory: per call site, what TVM's pass wrote; None unless built for AOT.
     """
 
@@ -43,6 +46,7 @@ class FunctionAttrs:
     budget_bytes: int | None
     live_io_bytes: tuple[int, ...]
     idle_io_bytes: tuple[int, ...]
+    disposable: frozenset[int] = frozenset()
     used_memory: tuple[int, ...] | None = None
 
 
@@ -55,10 +59,12 @@ def write_attrs(function: relay.Function, attrs: FunctionAttrs) -> relay.Functio
         _SYSTEM_CONFIG: str(options.system_config),
         _SRAM_SIZE: options.sram_size or 0,
         _OPTIMISE: options.optimise,
+        _OVERWRITE_INPUTS: int(options.overwrite_inputs),
         SCRATCH_BYTES: attrs.scratch_bytes,
         _BUDGET: _NO_BUDGET if attrs.budget_bytes is None else attrs.budget_bytes,
         _LIVE_IO: list(attrs.live_io_bytes),
         _IDLE_IO: list(attrs.idle_io_bytes),
+        _DISPOSABLE: sorted(attrs.disposable),
     }
     for key, value in values.items():
         function = function.with_attr(key, value)
@@ -87,10 +93,12 @@ def read_attrs(function: relay.Function) -> FunctionAttrs:
             str(attrs[_MEMORY_MODE]),
             str(attrs[_SYSTEM_CONFIG]),
             str(attrs[_OPTIMISE]),
+            bool(int(attrs[_OVERWRITE_INPUTS])),
         ),
         int(attrs[SCRATCH_BYTES]),
         None if int(attrs[_BUDGET]) == _NO_BUDGET else int(attrs[_BUDGET]),
         tuple(int(size) for size in attrs[_LIVE_IO]),
         tuple(int(size) for size in attrs[_IDLE_IO]),
+        frozenset(int(position) for position in attrs[_DISPOSABLE]),
         None if used_memory is None else tuple(int(size) for size in used_memory),
     )

@@ -12,6 +12,7 @@ import numpy as np
 from tvm import relay
 from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 
+from tvm_ethosu.partition.bilinear import BilinearParams
 from tvm_ethosu.partition.params import CurveParams, SoftmaxParams
 from tvm_ethosu.partition.relay.parse import call_name, span_name, tensor_type
 from tvm_ethosu.scheduler.ir import Quant
@@ -109,4 +110,27 @@ def _curve(
         _quant(dequantize),
         _quant(body),
         alpha,
+    )
+
+
+# --- resizing -------------------------------------------------------------------------------------
+
+
+def resize_bilinear() -> DFPattern:
+    """Return ``dequantize image.resize2d quantize`` with linear interpolation."""
+    resize = is_op("image.resize2d")(_dequantized()).has_attr({"method": "linear"})
+    return _quantized(resize)
+
+
+def parse_resize_bilinear(body: relay.Call) -> BilinearParams:
+    """Parse what ``resize_bilinear`` matches."""
+    resize = body.args[0]
+    dequantize = resize.args[0]
+    return BilinearParams(
+        span_name(body),
+        tensor_type(dequantize.args[0]),
+        tensor_type(body),
+        str(resize.attrs.coordinate_transformation_mode),
+        str(resize.attrs.layout),
+        _quant(dequantize) == _quant(body),
     )

@@ -6,7 +6,7 @@ After:  two operators; the dense one reads the convolution's tensor under anothe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -162,13 +162,20 @@ def _result_exprs(function: relay.Function, with_scratch: bool) -> list[relay.Ex
     return fields[:-1] if with_scratch else fields
 
 
-def to_npu_graph(function: relay.Function, name: str, *, with_scratch: bool) -> NpuGraph:
+def to_npu_graph(
+    function: relay.Function,
+    name: str,
+    *,
+    with_scratch: bool,
+    disposable: Collection[int] = (),
+) -> NpuGraph:
     """Return the NPU graph of a partitioned function.
 
     Args:
         function: its body consists of composite calls and a tuple of results; types are inferred.
         name: the function's global symbol.
         with_scratch: the last result is the scratch tensor and no result of the network.
+        disposable: positions of the parameters whose memory may be overwritten.
 
     Raises:
         InternalError: the function holds something that the partitioner never puts there.
@@ -188,6 +195,12 @@ def to_npu_graph(function: relay.Function, name: str, *, with_scratch: bool) -> 
                 raise InternalError(f"{name}: unexpected {type(expr).__name__} in an NPU function")
     outputs = builder.claim_outputs(results)
     graph = NpuGraph(
-        name, tuple(builder.ops), builder.tensors, builder.constants, builder.inputs, outputs
+        name,
+        tuple(builder.ops),
+        builder.tensors,
+        builder.constants,
+        builder.inputs,
+        outputs,
+        frozenset(builder.inputs[position] for position in disposable),
     )
     return verify_graph(graph)

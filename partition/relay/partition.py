@@ -28,7 +28,7 @@ from tvm_ethosu.partition.relay.rewrite import (
 from tvm_ethosu.partition.relay.used_memory import io_place, learn_call_sites
 from tvm_ethosu.partition.rules import RULES, Rule
 from tvm_ethosu.scheduler.arch import Arch
-from tvm_ethosu.scheduler.budget import CallSite, budget_bytes
+from tvm_ethosu.scheduler.budget import CallSite, budget_bytes, disposable_arguments
 from tvm_ethosu.scheduler.compile import schedule
 from tvm_ethosu.scheduler.errors import Infeasible, InternalError, UserError
 
@@ -74,7 +74,8 @@ def _plan_scratch(
     The scratch is at least a byte, so that all calls look alike.
     """
     name = str(function.attrs["global_symbol"])
-    graph = to_npu_graph(function, name, with_scratch=False)
+    disposable = disposable_arguments(sites, inputs=options.overwrite_inputs, io=io_place())
+    graph = to_npu_graph(function, name, with_scratch=False, disposable=disposable)
     budget, size = budget_bytes(options.sram_size, sites, io_place()), options.sram_size
     budget = None if budget is None else max(budget, 0)
     try:
@@ -92,7 +93,7 @@ def _plan_scratch(
         ) from None
     live = tuple(site.live_io_bytes for site in sites)
     idle = tuple(site.idle_io_bytes for site in sites)
-    return FunctionAttrs(name, options, scratch, budget, live, idle)
+    return FunctionAttrs(name, options, scratch, budget, live, idle, disposable)
 
 
 def _plan(mod: tvm.IRModule, options: EthosUOptions) -> tvm.IRModule:
@@ -122,6 +123,7 @@ def partition_for_ethosu(
     memory_mode: str = "Shared_Sram",
     system_config: str | None = None,
     optimise: str = "performance",
+    overwrite_inputs: bool = False,
     mod_name: str = "default",
 ) -> tvm.IRModule:
     """Return the module with everything the NPU takes moved into NPU functions.
@@ -134,6 +136,8 @@ def partition_for_ethosu(
         memory_mode: where constants lie, see ``EthosUOptions``.
         system_config: the memory system by Vela's name; None takes the accelerator's usual one.
         optimise: ``performance``: fewest cycles within ``sram_size``; ``size``: least SRAM.
+        overwrite_inputs: whether the NPU may use the memory of a network input once it has been
+            read, see ``EthosUOptions``.
         mod_name: the prefix of generated symbols, as for ``relay.build``.
 
     Returns:
@@ -143,6 +147,8 @@ def partition_for_ethosu(
         UserError: an option is unknown, or a shape is dynamic.
         Infeasible: a function's scratch does not fit what ``sram_size`` leaves it.
     """
-    options = EthosUOptions(accelerator_config, sram_size, memory_mode, system_config, optimise)
+    options = EthosUOptions(
+        accelerator_config, sram_size, memory_mode, system_config, optimise, overwrite_inputs
+    )
     bound = _bind(mod, params)
     return _plan(return_idle_functions(_split(bound, mod_name)), options)

@@ -7,7 +7,8 @@ same numbers come from an analysis of our own, which also says which tensors the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -77,6 +78,7 @@ class _Reporter:
     """Turns storages and intervals into the tensors that users see."""
 
     def __init__(self, chain: LetChain, found: Storages) -> None:
+        self.chain = chain
         self.found = found
         outputs = set(found.read(chain.result))
         given = [i for i, s in enumerate(found.all) if s.role in (Role.INPUT, Role.CONSTANT)]
@@ -119,10 +121,29 @@ class _Reporter:
             if tensor.role in (Role.INPUT, Role.OUTPUT) and tensor not in live
         )
 
+    def ending(self, step: int, args: Sequence[relay.Expr]) -> dict[int, Role]:
+        """Return the arguments of a call whose memory nobody reads after it, and what they are.
+
+        Each of them has one piece of memory for itself.
+        """
+        shown = [self.found.read(arg) for arg in args]
+        read = Counter(storage for storages in shown for storage in storages)
+        single = {at: storages[0] for at, storages in enumerate(shown) if len(storages) == 1}
+        roles = {at: self.tensors[storage].role for at, storage in single.items()}
+        return {
+            at: roles[at]
+            for at, storage in single.items()
+            if read[storage] == 1
+            and roles[at] is not Role.CONSTANT
+            and self.intervals[storage].last == step
+        }
+
     def call(
         self, call: Call, step: int, used_memory_bytes: int, operators: tuple[str, ...] | None
     ) -> CallReport:
         """Return the report of one call, which is at a step."""
+        args = strip_on_device(self.chain.bindings[call.binding].value).args
+        ending = self.ending(step, args)
         return CallReport(
             call.name,
             function_operators(call.function) if operators is None else operators,
@@ -133,6 +154,8 @@ class _Reporter:
             self.live(step, "during"),
             self.idle_io(step),
             is_npu_function(call.function),
+            frozenset(ending),
+            frozenset(at for at, role in ending.items() if role is Role.INPUT),
         )
 
 
@@ -265,6 +288,8 @@ def call_site(call: CallReport) -> CallSite:
         scratch_bytes=total_bytes(tensor for tensor in call.live if tensor.role is Role.SCRATCH),
         live_io_bytes=total_bytes(io),
         idle_io_bytes=total_bytes(call.idle_io),
+        ending=call.ending,
+        ending_inputs=call.ending_inputs,
     )
 
 

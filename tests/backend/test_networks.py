@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,18 @@ def test_aot_executor_equals_tflite_micro(
     loaded = tvm.runtime.load_module(str(library))
     executor = tvm.runtime.executor.AotModule(loaded["default"](tvm.cpu()))
     _check(HostNetwork(file, executor, function_tensors(module)), runs=100)
+
+
+@pytest.mark.parametrize("name", MLPERF_TINY)
+def test_least_memory_with_the_input_overwritten_equals_tflite_micro(
+    shared: Path, name: str
+) -> None:
+    file = load_tflite(shared / "models" / f"{name}.tflite")
+    keeping = EthosUOptions("ethos-u55-128", optimise="size")
+    options = replace(keeping, overwrite_inputs=True)
+    _check(load_for_host(file, options), runs=3)
+    sizes = [compile_for_firmware(file, o).sram.total_bytes for o in (options, keeping)]
+    assert sizes[0] <= sizes[1]
 
 
 @pytest.mark.parametrize("name", MLPERF_TINY)

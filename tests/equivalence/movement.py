@@ -154,11 +154,24 @@ def resize_nearest(
     net: NetBuilder, x: Value, size: tuple[int, int], aligned: bool, half_pixel: bool
 ) -> Value:
     """Add RESIZE_NEAREST_NEIGHBOR."""
-    shape = (x.shape[0], *size, x.shape[3])
     fields: Fields = {0: ("Bool", aligned), 1: ("Bool", half_pixel)}
-    inputs = (x, _numbers(net, size))
     options = "ResizeNearestNeighborOptions"
-    return _one(net, "RESIZE_NEAREST_NEIGHBOR", inputs, shape, options, fields)
+    return _resize(net, "RESIZE_NEAREST_NEIGHBOR", x, size, options, fields)
+
+
+def resize_bilinear(
+    net: NetBuilder, x: Value, size: tuple[int, int], aligned: bool, half_pixel: bool
+) -> Value:
+    """Add RESIZE_BILINEAR."""
+    fields: Fields = {2: ("Bool", aligned), 3: ("Bool", half_pixel)}
+    return _resize(net, "RESIZE_BILINEAR", x, size, "ResizeBilinearOptions", fields)
+
+
+def _resize(
+    net: NetBuilder, code: str, x: Value, size: tuple[int, int], options: str, fields: Fields
+) -> Value:
+    shape = (x.shape[0], *size, x.shape[3])
+    return _one(net, code, (x, _numbers(net, size)), shape, options, fields)
 
 
 def reduce(

@@ -29,6 +29,7 @@ from tests.tflite_builder import NetBuilder
 from tvm_ethosu.backend.reference import Reference
 from tvm_ethosu.partition import (
     arithmetic,
+    bilinear,
     curves,
     moves,
     partition_for_ethosu,
@@ -267,6 +268,16 @@ REFUSED = [
         c.limits_stand_alone,  # the clip would go to the NPU alone; the reason is the pool's
         "ceil_mode is True",
     ),
+    Refused(
+        nets.island(SHAPE, lambda x: relay.image.resize2d(x, (4, 4), None, "NCHW")),
+        bilinear.resize_is_int8,
+        "layout is NCHW",
+    ),
+    Refused(
+        nets.island(SHAPE, lambda x: relay.image.resize2d(x, (16, 16), None, "NHWC")),
+        bilinear.resize_keeps_quantization,
+        "scales and zero points is different",
+    ),
     Refused(nets.requantize(HUGE), c.elementwise_extents_fit, "output shape is 257x256x257x2"),
 ]
 
@@ -282,8 +293,9 @@ def test_refused(case: Refused) -> None:
 # Relay's types leave no way to break these; a pad that can't be folded is copied instead.
 UNREACHABLE = {c.reshape_keeps_elements, moves.inputs_are_alike, c.pad_can_be_folded}
 
-# Broken in test_softmax.py, test_curves.py and test_arithmetic.py.
+# Broken in test_softmax.py, test_curves.py, test_arithmetic.py and test_bilinear.py.
 ELSEWHERE = {
+    bilinear.resize_factors_fit,
     softmax.softmax_rows_fit,
     softmax.softmax_input_scale_fits,
     curves.curve_is_int8,

@@ -171,6 +171,40 @@ def test_a_reshape_is_another_name_for_its_input() -> None:
     assert [call.during_bytes for call in report.calls] == [32, 32]
 
 
+def _endings(report: UsedMemoryReport) -> list[tuple[set[int], set[int]]]:
+    return [(set(call.ending), set(call.ending_inputs)) for call in report.calls]
+
+
+def test_an_argument_ends_at_its_last_reader() -> None:
+    x = _x()
+    inner = _unary()(x)
+    report = analyze_used_memory(module([x], _add()(_unary()(inner), inner)))
+    assert _endings(report) == [({0}, {0}), (set(), set()), ({0, 1}, set())]
+
+
+def test_an_argument_read_under_another_name_does_not_end() -> None:
+    x = _x()
+    reshape = relay.Function(
+        [p := relay.var("p", shape=SHAPE, dtype="int8")], relay.reshape(p, (1, 16))
+    )
+    reshape = reshape.with_attr({"Primitive": 1, "relay.reshape_only": 1})
+    flat = primitive((1, 16), compute=relay.nn.relu)
+    body = relay.Tuple([_unary()(x), flat(reshape(x))])
+    assert _endings(analyze_used_memory(module([x], body)))[0] == (set(), set())
+
+
+def test_an_argument_given_twice_does_not_end() -> None:
+    x = _x()
+    assert _endings(analyze_used_memory(module([x], _add()(x, x)))) == [(set(), set())]
+
+
+def test_constants_and_network_outputs_never_end() -> None:
+    x = _x()
+    inner = _add()(x, relay.const(np.ones(SHAPE, np.int8)))
+    report = analyze_used_memory(module([x], relay.Tuple([inner, _unary()(inner)])))
+    assert _endings(report) == [({0}, {0}), (set(), set())]
+
+
 def test_a_tensor_across_an_npu_function_is_seen_with_its_owner() -> None:
     report = analyze_used_memory(partition(two_functions()), target="c")
     npu = [call for call in report.calls if call.is_npu]

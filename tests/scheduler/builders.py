@@ -83,13 +83,13 @@ def pool(name: str, ifm: Operand, ofm: Operand) -> Pool:
     return Pool(name, ifm, ofm, CLAMP, PoolKind.MAX, Kernel(1, 1), Padding(), origin=name)
 
 
-def chain(shapes: Sequence[Shape]) -> NpuGraph:
-    """1x1 convolutions one after the other, through tensors of these shapes."""
+def chain(shapes: Sequence[Shape], kernel: int = 1) -> NpuGraph:
+    """Convolutions one after the other, through tensors of these shapes."""
     names = [f"t{index}" for index in range(len(shapes))]
     ops, constants = [], []
     for index in range(len(shapes) - 1):
         ifm, ofm = (operand(names[i], shapes[i]) for i in (index, index + 1))
-        op, made = conv(f"op{index}", ifm, ofm)
+        op, made = conv(f"op{index}", ifm, ofm, kernel)
         ops.append(op)
         constants += made
     tensors = {n: Tensor(n, s, DType.I8, n) for n, s in zip(names, shapes, strict=True)}
@@ -129,7 +129,10 @@ def _window(
 
 
 def random_chain(seed: int, *, elementwise: bool = True, strides: bool = True) -> NpuGraph:
-    """Convolutions with random windows one after the other, with residual additions among them."""
+    """Convolutions with random windows one after the other, with residual additions among them.
+
+    The input may be overwritten where the seed is odd.
+    """
     rng = np.random.default_rng(seed)
     shape = Shape(1, int(rng.integers(6, 20)), int(rng.integers(3, 7)), 16)
     tensors = {"x": Tensor("x", shape, DType.I8, "x")}
@@ -162,4 +165,5 @@ def random_chain(seed: int, *, elementwise: bool = True, strides: bool = True) -
             last, residual_from = ofm, None
         elif elementwise and before.tensor != "x" and rng.random() < 0.5:
             residual_from = last
-    return NpuGraph("random", tuple(ops), tensors, constants, ("x",), (last.tensor,))
+    disposable = frozenset({"x"} if seed % 2 else ())
+    return NpuGraph("random", tuple(ops), tensors, constants, ("x",), (last.tensor,), disposable)

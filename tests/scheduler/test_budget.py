@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tvm_ethosu.scheduler.budget import CallSite, IoPlace, budget_bytes
+from tvm_ethosu.scheduler.budget import CallSite, IoPlace, budget_bytes, disposable_arguments
 
 
 def test_no_limit_gives_no_budget() -> None:
@@ -51,3 +51,24 @@ def test_what_lies_in_another_pool_leaves_room_in_this_one() -> None:
 
 def test_a_network_that_does_not_fit_at_all_has_a_negative_budget() -> None:
     assert budget_bytes(200, [CallSite(300)]) == -100
+
+
+@pytest.mark.parametrize(
+    ("inputs", "place", "expected"),
+    [
+        (False, IoPlace.BESIDE_POOL, {2}),
+        (True, IoPlace.BESIDE_POOL, {0, 2}),
+        (False, IoPlace.IN_POOL, {0, 2}),
+    ],
+)
+def test_only_what_no_caller_needs_may_be_overwritten(
+    inputs: bool, place: IoPlace, expected: set[int]
+) -> None:
+    """Arguments 0 and 1 are inputs of the network; another call still reads 1 and 3 later."""
+    everything = CallSite(300, ending=frozenset({0, 1, 2, 3}), ending_inputs=frozenset({0, 1}))
+    other = CallSite(300, ending=frozenset({0, 2}), ending_inputs=frozenset({0}))
+    assert disposable_arguments([everything, other], inputs=inputs, io=place) == expected
+
+
+def test_a_function_that_nobody_calls_may_overwrite_nothing() -> None:
+    assert disposable_arguments([], inputs=True) == frozenset()

@@ -5,7 +5,8 @@ import dataclasses
 from tests.scheduler.builders import chain, operand, residual
 from tvm_ethosu.scheduler.arch import Layout
 from tvm_ethosu.scheduler.ir import Shape
-from tvm_ethosu.scheduler.plan import LiveRange, align, plan_whole_tensors, uses
+from tvm_ethosu.scheduler.liveness import LiveRange, align, uses
+from tvm_ethosu.scheduler.plan import plan_whole_tensors
 
 
 def test_bricks_only_where_no_channel_is_wasted_and_nobody_else_looks() -> None:

@@ -19,7 +19,7 @@ GRAPHS = st.builds(random_chain, st.integers(0, 10_000))
 
 
 def _all_edges(graph: NpuGraph, budget_bytes: int) -> dict[int, list[Edge]]:
-    """Every segment with every power of two as stripe height, by its first operator."""
+    """Every segment with every power of two as stripe height, fine or not, by its first one."""
     edges = PlanSearch(Estimator(graph, HARDWARE))
     found: dict[int, list[Edge]] = {}
     for start in range(len(graph.ops)):
@@ -29,7 +29,9 @@ def _all_edges(graph: NpuGraph, budget_bytes: int) -> dict[int, list[Edge]]:
             if stop == start + 1:
                 rows.append(height)
             found.setdefault(start, []).extend(
-                edges.edge(Segment(start, stop, r), budget_bytes) for r in rows
+                edges.edge(Segment(start, stop, r, fine), budget_bytes)
+                for r in rows
+                for fine in (False, True)
             )
     return found
 

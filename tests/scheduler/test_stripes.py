@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.scheduler.builders import random_chain, residual
+from tests.scheduler.builders import chain, random_chain, residual
 from tvm_ethosu.scheduler.ir import NpuGraph, Shape
-from tvm_ethosu.scheduler.plan import Overlap, Segment, kept_tensors, plan_segment, row_bytes, uses
+from tvm_ethosu.scheduler.liveness import kept_tensors, uses
+from tvm_ethosu.scheduler.plan import Overlap, Segment, plan_segment, row_bytes
 from tvm_ethosu.scheduler.stripes import (
     DOWNWARDS,
     UPWARDS,
     Direction,
     Rows,
     Step,
+    Stripes,
     cut_op,
     input_rows,
     rolling_rows,
@@ -22,22 +26,23 @@ from tvm_ethosu.scheduler.stripes import (
 )
 
 GRAPHS = st.builds(random_chain, st.integers(0, 10_000))
+STRIPES = st.builds(Stripes, st.integers(1, 4), st.booleans())
 DIRECTIONS = st.sampled_from([DOWNWARDS, UPWARDS])
 
 
-def _steps(graph: NpuGraph, stripe_rows: int, direction: Direction) -> tuple[Step, ...]:
+def _steps(graph: NpuGraph, stripes: Stripes, direction: Direction) -> tuple[Step, ...]:
     kept = kept_tensors(graph, 0, len(graph.ops))
-    return segment_steps(graph, 0, len(graph.ops), stripe_rows, kept, direction)
+    return segment_steps(graph, 0, len(graph.ops), stripes, kept, direction)
 
 
-@given(GRAPHS, st.integers(1, 4), DIRECTIONS)
+@given(GRAPHS, STRIPES, DIRECTIONS)
 @settings(derandomize=True, deadline=None, max_examples=150)
 def test_rows_are_made_once_and_before_they_are_read(
-    graph: NpuGraph, stripe_rows: int, direction: Direction
+    graph: NpuGraph, stripes: Stripes, direction: Direction
 ) -> None:
     made: dict[str, set[int]] = {name: set() for name in graph.tensors}
     made["x"] = set(range(graph.tensors["x"].shape.h))
-    for step in _steps(graph, stripe_rows, direction):
+    for step in _steps(graph, stripes, direction):
         op = graph.ops[step.op]
         for operand in op.inputs:
             read = input_rows(op, operand, step.rows)
@@ -49,12 +54,12 @@ def test_rows_are_made_once_and_before_they_are_read(
     assert made[output] == set(range(graph.tensors[output].shape.h))
 
 
-@given(GRAPHS, st.integers(1, 4), DIRECTIONS)
+@given(GRAPHS, STRIPES, DIRECTIONS)
 @settings(derandomize=True, deadline=None, max_examples=150)
 def test_a_rolling_buffer_never_loses_a_row_that_is_read_later(
-    graph: NpuGraph, stripe_rows: int, direction: Direction
+    graph: NpuGraph, stripes: Stripes, direction: Direction
 ) -> None:
-    steps = _steps(graph, stripe_rows, direction)
+    steps = _steps(graph, stripes, direction)
     depth = rolling_rows(row_use(graph, steps, direction))
     held: dict[str, dict[int, int]] = {name: {} for name in graph.tensors}
     for step in steps:
@@ -99,16 +104,17 @@ def _check_overlap(graph: NpuGraph, overlap: Overlap, steps: tuple[Step, ...]) -
                 assert stop <= first or start >= last
 
 
-@given(st.integers(0, 10_000), st.integers(1, 3), DIRECTIONS)
+@given(st.integers(0, 10_000), STRIPES, DIRECTIONS)
 @settings(derandomize=True, deadline=None, max_examples=150)
 def test_a_tensor_grows_into_dead_rows_only(
-    seed: int, stripe_rows: int, direction: Direction
+    seed: int, stripes: Stripes, direction: Direction
 ) -> None:
     graph = random_chain(seed, elementwise=False)
     ranges = uses(graph)
-    for start in range(1, len(graph.ops) - 1):
+    for start in range(len(graph.ops) - 1):
         for stop in range(start + 1, len(graph.ops)):
-            plan = plan_segment(graph, Segment(start, stop, stripe_rows), ranges, direction)
+            segment = Segment(start, stop, stripes.rows, stripes.fine)
+            plan = plan_segment(graph, segment, ranges, direction)
             if plan.overlap is not None:
                 _check_overlap(graph, plan.overlap, plan.steps)
 
@@ -120,9 +126,31 @@ def test_a_cut_operator_pads_only_where_it_meets_the_edge() -> None:
     assert [cut.ifm.shape.h for cut in cuts] == [3, 6, 3]
 
 
+def test_the_rows_of_a_fine_segment_are_made_few_at_a_time() -> None:
+    """A chain of 3x3 windows asks for ever more rows at once, unless each waits for the next."""
+    graph = chain([Shape(1, 32, 4, 16)] * 6, kernel=3)
+    coarse, fine = (_steps(graph, Stripes(1, fine), DOWNWARDS) for fine in (False, True))
+    assert max(step.rows.count for step in coarse) == 5
+    assert {step.rows.count for step in fine} == {1}
+    rows = [rolling_rows(row_use(graph, steps)) for steps in (coarse, fine)]
+    assert sum(rows[1].values()) < sum(rows[0].values())
+
+
+def test_a_result_follows_in_the_place_of_the_input() -> None:
+    """The first convolution runs ahead by what the rows of the result overwrite."""
+    graph = chain([Shape(1, 16, 4, 16)] * 4, kernel=3)
+    graph = replace(graph, disposable=frozenset(graph.inputs))
+    plan = plan_segment(graph, Segment(0, 2, 1), uses(graph))
+    assert plan.overlap is not None
+    assert (plan.overlap.source, plan.overlap.distance_bytes) == (graph.inputs[0], 0)
+    _check_overlap(graph, plan.overlap, plan.steps)
+    kept = plan_segment(replace(graph, disposable=frozenset()), Segment(0, 2, 1), uses(graph))
+    assert kept.overlap is None
+
+
 def test_dead_rows_are_not_made() -> None:
     graph = random_chain(0, strides=True)
     made = {}
-    for step in _steps(graph, 1, DOWNWARDS):
+    for step in _steps(graph, Stripes(1), DOWNWARDS):
         made[step.op] = made.get(step.op, 0) + step.rows.count
     assert all(made[i] <= op.ofm.shape.h for i, op in enumerate(graph.ops))
