@@ -104,6 +104,24 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def _make(example: Example) -> None:
+    """Write the project that the page shows, and build it."""
+    if shutil.which("arm-none-eabi-gcc") is None:
+        pytest.skip("arm-none-eabi-gcc is not installed, which builds the page's project")
+    assert main(example.words[1:]) == 0
+    folder = example.words[example.words.index("-o") + 1]
+    subprocess.run(["make", "-s", "-C", folder], check=True, capture_output=True, timeout=120)
+
+
+def _projects(example: Example) -> list[Example]:
+    """Return the command of the same page that wrote the project which the example runs."""
+    elf = next((word for word in example.words if word.endswith(".elf")), None)
+    if elf is None:
+        return []
+    written = (e for e in EXAMPLES if e.page == example.page and "firmware" in e.words)
+    return [e for e in written if e.words[e.words.index("-o") + 1] == elf.split("/")[0]]
+
+
 def _what_vela_made(example: Example) -> list[Example]:
     """Return the call of Vela on the same page whose result the example reads, if it does."""
     reads_it = any(word.endswith("_vela.tflite") for word in example.words)
@@ -111,25 +129,50 @@ def _what_vela_made(example: Example) -> list[Example]:
     return list(calls) if reads_it else []
 
 
+def _do(example: Example) -> None:
+    """Do what comes before the example in question."""
+    if example.words[0] == "vela":
+        _compile_with_vela(example.words)
+    else:
+        _make(example)
+
+
 @pytest.mark.parametrize("example", SUCCESSES, ids=str)
 def test_every_command_that_is_shown_runs(example: Example, elsewhere: Path) -> None:
-    needed = [*_what_vela_made(example), example]
+    needed = [*_what_vela_made(example), *_projects(example), example]
     for word in {word for each in needed for word in each.words}:
         if word.startswith(str(NETWORKS)):
             _prepare(elsewhere, Path(word).name, _small_network())
     for call in needed[:-1]:
-        _compile_with_vela(call.words)
+        _do(call)
     assert main(example.words[1:]) == 0
 
 
 def _commands() -> dict[str, click.Command]:
     context = click.Context(cli)
     found = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
-    return {name: command for name, command in found.items() if command is not None}
+    commands = {name: command for name, command in found.items() if command is not None}
+    return {
+        full_name: command
+        for name, group in commands.items()
+        for full_name, command in _members(name, group).items()
+    }
+
+
+def _members(name: str, command: click.Command) -> dict[str, click.Command]:
+    """Return the commands of a group by their names of two words, any other command as it is."""
+    if not isinstance(command, click.Group):
+        return {name: command}
+    return {f"{name} {inner}": each for inner, each in command.commands.items()}
+
+
+def _command_of(example: Example) -> str:
+    names = sorted(_commands(), key=len, reverse=True)
+    return next(n for n in names if example.words[1 : 1 + len(n.split())] == n.split())
 
 
 def test_there_are_examples_of_every_command() -> None:
-    assert {example.words[1] for example in OURS} == _commands().keys()
+    assert {_command_of(example) for example in OURS} == _commands().keys()
     assert REFUSALS
 
 
@@ -173,11 +216,12 @@ def _assert_shown(shown: list[str], actual: list[str]) -> None:
 def test_output_that_is_shown_is_what_comes_out(
     example: Example, elsewhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    needed = [*_what_vela_made(example), example]
+    needed = [*_what_vela_made(example), *_projects(example), example]
     for path in (path for each in needed for path in _cached(each)):
         _prepare(elsewhere, path.name, path.read_bytes())
     for call in needed[:-1]:
-        _compile_with_vela(call.words)
+        _do(call)
+    capsys.readouterr()
     assert main(example.words[1:]) == (2 if example.is_refusal else 0)
     captured = capsys.readouterr()
     actual = (captured.err if example.is_refusal else captured.out).splitlines()
