@@ -52,7 +52,9 @@ def build_program(directory: Path, source: str, *settings: str) -> Path:
 def with_word(image: Image, symbol: str, value: int) -> Image:
     """Return an image in which a constant of four bytes has another value."""
     address = image.symbols[symbol].address
-    return replace(image, segments=tuple(_patch(s, address, value) for s in image.segments))
+    segments = tuple(_patch(segment, address, value) for segment in image.segments)
+    assert segments != image.segments, f"{symbol} has no bytes in the file, or has this value"
+    return replace(image, segments=segments)
 
 
 def _patch(segment: Segment, address: int, value: int) -> Segment:

@@ -1,0 +1,99 @@
+"""The driver where things go wrong: its code in bounded time, then a correct inference."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.backend.bare_metal import build, with_word
+from tests.tflite_builder import NetBuilder
+from tvm_ethosu.backend.machine.image import Image, read_image
+from tvm_ethosu.backend.machine.npu import NpuConfig
+from tvm_ethosu.backend.machine.result import Ending
+from tvm_ethosu.backend.machine.unicorn_machine import Limits, run_unicorn
+from tvm_ethosu.backend.network import compile_for_firmware
+from tvm_ethosu.backend.project import make_cases, write_project
+from tvm_ethosu.backend.sim import Accelerator
+from tvm_ethosu.partition import EthosUOptions
+from tvm_ethosu.partition.tflite_file import load_tflite
+
+PROGRAM = Path(__file__).with_name("faults.c")
+COPY_BYTES = 65536 * 4
+BAD_WORD, OTHER_MACS, UNMAPPED, MISALIGNED, EMPTY, NO_SUCH_REGION, HANG = range(1, 8)
+
+
+@dataclass(frozen=True)
+class Build:
+    """How the board is configured: completion, and whether the driver knows the memories."""
+
+    completion: str
+    checks_addresses: bool = True
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        flags = "-O2 -Wl,--wrap=tvm_ethosu_invoke -DBOARD_NPU_MAX_WAITS=2000u"
+        unchecked = "" if self.checks_addresses else " -DBOARD_NPU_ANY_ADDRESS"
+        folder = f"BUILD={self.completion}{self.checks_addresses}"
+        return f"COMPLETION={self.completion}", f"CFLAGS={flags}{unchecked}", folder
+
+
+POLLING, INTERRUPT = Build("polling"), Build("interrupt")
+UNCHECKED = Build("polling", checks_addresses=False)
+
+
+@pytest.fixture(scope="module")
+def images(arm_gcc: str, tmp_path_factory: pytest.TempPathFactory) -> dict[Build, Image]:
+    folder = tmp_path_factory.mktemp("faults")
+    net = NetBuilder("int8", seed=5)
+    x = net.conv2d(net.input((1, 8, 8, 3)), filters=8, activation="RELU")
+    net.output(net.dense(x, units=5))
+    (folder / "small.tflite").write_bytes(net.build())
+    file = load_tflite(folder / "small.tflite")
+    options = EthosUOptions("ethos-u55-128")
+    network = compile_for_firmware(file, options)
+    write_project(file, network, make_cases(file, options), folder)
+    shutil.copy(PROGRAM, folder / "app" / "main.c")
+    # The program's own buffer lies in the arena's section.
+    settings = f"NETWORK_SRAM_BYTES := {network.sram.total_bytes + COPY_BYTES}\n"
+    (folder / "network.mk").write_text(settings)
+    builds = (POLLING, INTERRUPT, UNCHECKED)
+    return {b: read_image(build(folder, *b.settings)) for b in builds}
+
+
+@pytest.mark.parametrize(
+    ("how", "fault", "code"),
+    [
+        (POLLING, BAD_WORD, -5),
+        (INTERRUPT, BAD_WORD, -5),
+        (POLLING, OTHER_MACS, -2),
+        (POLLING, UNMAPPED, -10),
+        (UNCHECKED, UNMAPPED, -3),
+        (POLLING, MISALIGNED, -1),
+        (POLLING, EMPTY, -9),
+        (POLLING, NO_SUCH_REGION, -9),
+        (POLLING, HANG, -4),
+        (INTERRUPT, HANG, -4),
+    ],
+)
+def test_a_fault_has_its_code_and_the_next_inference_is_right(
+    images: dict[Build, Image], how: Build, fault: int, code: int
+) -> None:
+    image = with_word(images[how], "fault_kind", fault)
+    hangs_at = frozenset({0} if fault == HANG else ())
+    npu = NpuConfig(Accelerator.U55_128, hangs_at)
+    result = run_unicorn(image, npu, Limits(seconds=30))
+    assert (result.ending, result.status) == (Ending.EXIT, 0), result.console
+    before, start, with_fault, after = result.console.splitlines()[:4]
+    assert before == "before the start: run -01, driver -06, outputs wrong +01"
+    assert start == "start +00"
+    assert with_fault == f"with the fault: run -01, driver {code:+03d}, outputs wrong +01"
+    assert after == f"after it: run +00, driver {code:+03d}, outputs wrong +00"
+
+
+def test_without_a_fault_there_is_none(images: dict[Build, Image]) -> None:
+    result = run_unicorn(images[INTERRUPT], NpuConfig(Accelerator.U55_128))
+    lines = result.console.splitlines()
+    assert lines[2] == "with the fault: run +00, driver +00, outputs wrong +00"
