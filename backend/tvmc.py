@@ -121,7 +121,7 @@ def register_tvmc() -> None:
 
 
 def main() -> None:
-    """Run TVM's ``tvmc`` with this target registered, and exit with its code (raises SystemExit)."""
+    """Run TVM's ``tvmc`` with this target registered; it exits with its own code."""
     register_tvmc()
     tvmc_main.main()
 
