@@ -9,19 +9,24 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm.driver.tvmc import TVMCException, composite_target
 from tvm.driver.tvmc import main as tvmc_main
 from tvm.driver.tvmc import target as tvmc_target
+from tvm.driver.tvmc.model import TVMCModel, TVMCPackage
 
 import tvm_ethosu.backend  # noqa: F401  (registers the code generator)
+from tvm_ethosu.backend.mlf import is_mlf, write_mlf
 from tvm_ethosu.partition import partition_for_ethosu
 from tvm_ethosu.partition.options import parse_size
+from tvm_ethosu.partition.relay.quiet import quiet_tuning_logs
 from tvm_ethosu.scheduler.errors import EthosUError
 
 NAME = "ethos-u"
+FORMATS = ("so", "tar", "mlf")
 
 # One row per option: what a flag's help says.
 OPTIONS: Mapping[str, str] = {
@@ -77,6 +82,10 @@ def partition(
 
 
 def _add_flags(parser: ArgumentParser) -> None:
+    for action in parser._actions:
+        if "--output-format" in action.option_strings:
+            action.choices = FORMATS
+            action.help = "output format: so, tar (objects) or mlf (C sources); so by default"
     group = parser.add_argument_group(f"target {NAME}")
     for name, text in OPTIONS.items():
         group.add_argument(f"--target-{NAME}-{name}", help=text)
@@ -90,6 +99,44 @@ def _read_flags(args: Namespace) -> dict[str, str]:
         for name in (*OPTIONS, *REPLACED)
     }
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _export_mlf(factory: Any, path: str | None) -> str:
+    try:
+        return str(write_mlf(factory, Path(path or "module.tar").absolute()))
+    except EthosUError as error:
+        raise TVMCException(str(error)) from error
+
+
+def _add_format() -> None:
+    """Let models be exported as ``mlf`` beside what TVM 0.19 writes."""
+    export = TVMCModel.export_package
+
+    def export_package(
+        model: TVMCModel,
+        executor_factory: Any,
+        package_path: str | None = None,
+        cross: Any = None,
+        cross_options: str | None = None,
+        output_format: str = "so",
+    ) -> str:
+        if output_format == "mlf":
+            return _export_mlf(executor_factory, package_path)
+        path = export(model, executor_factory, package_path, cross, cross_options, output_format)
+        return str(path)
+
+    TVMCModel.export_package = export_package
+    read = TVMCPackage.import_package
+
+    def import_package(package: TVMCPackage, package_path: str) -> None:
+        if is_mlf(Path(package_path)):
+            # C sources: there is nothing in it that this machine could load.
+            package.type, package.lib_path, package.params, package.graph = "mlf", None, None, None
+            package.executor_type = "aot"
+        else:
+            read(package, package_path)
+
+    TVMCPackage.import_package = import_package
 
 
 def register_tvmc() -> None:
@@ -118,12 +165,14 @@ def register_tvmc() -> None:
 
     tvmc_target._generate_codegen_args = generate_args
     tvmc_target._reconstruct_codegen_args = reconstruct_args
+    _add_format()
 
 
 def main() -> None:
     """Run TVM's ``tvmc`` with this target registered; it exits with its own code."""
     register_tvmc()
-    tvmc_main.main()
+    with quiet_tuning_logs():
+        tvmc_main.main()
 
 
 if __name__ == "__main__":

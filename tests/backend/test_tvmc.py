@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +33,7 @@ def model(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "target",
     [
-        ("--target=ethos-u -accelerator_config=ethos-u55-128 -sram_size=65536, llvm",),
+        ("--target=ethos-u -accelerator_config=ethos-u55-128 -sram_size=65536, llvm", "-f", "tar"),
         ("--target=ethos-u, llvm", "--target-ethos-u-accelerator_config=ethos-u65-512"),
     ],
 )
@@ -61,6 +64,48 @@ def test_the_npu_functions_are_in_the_module_that_tvmc_compiles(
     done = tvmc("compile", target, "--dump-code=relay", "-o", tmp_path / "m.tar", model)
     assert done.returncode == 0, done.stderr
     assert 'Compiler="ethos-u"' in (tmp_path / "m.tar.relay").read_text()
+
+
+MLF = (
+    "--target=ethos-u -accelerator_config=ethos-u55-128, c -mcpu=cortex-m55",
+    "--runtime=crt",
+    "--executor=aot",
+    "--executor-aot-interface-api=c",
+    "--executor-aot-unpacked-api=1",
+    "--pass-config=tir.usmp.algorithm=hill_climb",
+    "--output-format=mlf",
+)
+
+
+def test_sources_of_an_mlf_archive_compile_against_its_own_headers(
+    model: Path, tmp_path: Path
+) -> None:
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("gcc is not installed")
+    done = tvmc("compile", *MLF, "-o", tmp_path / "m.tar", model)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(tmp_path / "m.tar") as archive:
+        archive.extractall(tmp_path / "tree", filter="data")
+    tree = tmp_path / "tree"
+    metadata = json.loads((tree / "metadata.json").read_text())
+    (main,) = metadata["modules"]["default"]["memory"]["functions"]["main"]
+    assert main["workspace_size_bytes"] > 0
+    sources = sorted((tree / "codegen/host/src").glob("*.c"))
+    assert any("ethos_u" in source.name for source in sources)
+    includes = [f"-I{tree / name}" for name in ("codegen/host/include", "runtime/include")]
+    for source in sources:
+        command = [gcc, "-fsyntax-only", *includes, str(source)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+
+
+def test_an_mlf_archive_of_a_host_build_is_refused(model: Path, tmp_path: Path) -> None:
+    package = tmp_path / "m.tar"
+    done = tvmc("compile", "--target=ethos-u, llvm", "-f", "mlf", "-o", package, model)
+    assert done.returncode == 4
+    assert "mlf: needs the AOT executor" in done.stderr
+    assert not package.exists()
 
 
 def test_help_lists_every_option() -> None:
