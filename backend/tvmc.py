@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm.driver.tvmc import TVMCException, composite_target
+from tvm.driver import tvmc
+from tvm.driver.tvmc import TVMCException, composite_target, runner
 from tvm.driver.tvmc import main as tvmc_main
 from tvm.driver.tvmc import target as tvmc_target
 from tvm.driver.tvmc.model import TVMCModel, TVMCPackage
@@ -137,6 +138,14 @@ def _add_format() -> None:
             read(package, package_path)
 
     TVMCPackage.import_package = import_package
+    run = runner.run_module
+
+    def run_module(package: TVMCPackage, *arguments: Any, **options: Any) -> Any:
+        if package.type == "mlf":
+            raise TVMCException("tvmc run: mlf archives hold C for firmware (compile with -f so)")
+        return run(package, *arguments, **options)
+
+    runner.run_module = tvmc.run = run_module
 
 
 def register_tvmc() -> None:

@@ -93,6 +93,9 @@ def test_sources_of_an_mlf_archive_compile_against_its_own_headers(
     assert main["workspace_size_bytes"] > 0
     sources = sorted((tree / "codegen/host/src").glob("*.c"))
     assert any("ethos_u" in source.name for source in sources)
+    run = tvmc("run", tmp_path / "m.tar")
+    assert run.returncode == 4
+    assert "mlf archives hold C for firmware" in run.stderr
     includes = [f"-I{tree / name}" for name in ("codegen/host/include", "runtime/include")]
     for source in sources:
         command = [gcc, "-fsyntax-only", *includes, str(source)]
