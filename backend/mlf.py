@@ -1,0 +1,113 @@
+"""A build for firmware as one archive, in TVM's Model Library Format (version 7).
+
+TVM 0.19 has no exporter any more; the layout is kept, so that tools which read such archives
+go on working: ``metadata.json``, ``codegen/host``, ``src`` and ``runtime``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tvm_ethosu.backend.network import MODULE_NAME
+from tvm_ethosu.backend.outputs import INCLUDE_DIR, interface_header
+from tvm_ethosu.scheduler.errors import UserError
+
+FORMAT_VERSION = 7
+_NPU_FUNCTION = re.compile(rf"^int32_t (tvmgen_{MODULE_NAME}_ethos_u_\w+)\(void\*", re.MULTILINE)
+
+
+def _sources(factory: Any) -> dict[str, str]:
+    library = factory.lib
+    files: dict[str, str] = {}
+    for index, module in enumerate([library, *library.imported_modules]):
+        source = module.get_source() if module.type_key == "c" else ""
+        if source.strip(" ;\n"):
+            npu = _NPU_FUNCTION.search(source)
+            files[f"{npu[1] if npu else f'lib{index}'}.c"] = source
+    return files
+
+
+def _memory(factory: Any) -> list[dict[str, Any]]:
+    """Return the bytes of the whole network per target, as TVM counted them."""
+    info = factory.function_metadata["__tvm_main__"]
+    return [
+        {
+            "target": str(target),
+            "workspace_size_bytes": int(size),
+            "constants_size_bytes": int(info.constant_sizes.get(target, 0)),
+        }
+        for target, size in info.workspace_sizes.items()
+    ]
+
+
+def _metadata(factory: Any) -> dict[str, Any]:
+    memory = _memory(factory)
+    module = {
+        "model_name": MODULE_NAME,
+        "export_datetime": datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%SZ"),
+        "memory": {"functions": {"main": memory}},
+        "target": [row["target"] for row in memory],
+        "executors": ["aot"],
+        "style": "full-model",
+        "external_dependencies": [],
+    }
+    return {"version": FORMAT_VERSION, "modules": {MODULE_NAME: module}}
+
+
+def _fill(stage: Path, factory: Any) -> None:
+    sources = _sources(factory)
+    entry = [text for text in sources.values() if f"tvmgen_{MODULE_NAME}_run(" in text]
+    if factory.libmod_name != MODULE_NAME or not entry:
+        raise UserError(
+            "mlf: needs the AOT executor with the C interface and the unpacked API, the runtime "
+            f"crt and the module name {MODULE_NAME} (got '{factory.libmod_name}', "
+            f"{len(sources)} C sources, {len(entry)} entry points); with tvmc: --executor=aot "
+            "--executor-aot-interface-api=c --executor-aot-unpacked-api=1 --runtime=crt"
+        )
+    files = {f"codegen/host/src/{name}": text for name, text in sources.items()}
+    files[f"codegen/host/include/tvmgen_{MODULE_NAME}.h"] = interface_header(entry[0])
+    files[f"src/{MODULE_NAME}.relay"] = str(factory.ir_mod)
+    files["metadata.json"] = json.dumps(_metadata(factory), indent=2) + "\n"
+    for header in INCLUDE_DIR.rglob("*.h"):
+        files[f"runtime/include/{header.relative_to(INCLUDE_DIR).as_posix()}"] = header.read_text()
+    for name, text in files.items():
+        (stage / name).parent.mkdir(parents=True, exist_ok=True)
+        (stage / name).write_text(text)
+
+
+def is_mlf(path: Path) -> bool:
+    """Return whether a file is an archive that ``write_mlf`` could have written."""
+    if not tarfile.is_tarfile(path):
+        return False
+    with tarfile.open(path) as archive:
+        return "./metadata.json" in archive.getnames()
+
+
+def write_mlf(factory: Any, path: Path) -> Path:
+    """Write what ``relay.build`` returned as a tar archive, whole or not at all.
+
+    Args:
+        factory: TVM's AOT factory, built to C with the unpacked API.
+        path: the archive; folders above it are made.
+
+    Raises:
+        UserError: the build is of another kind, or the archive cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as name:
+            stage = Path(name)
+            _fill(stage / "tree", factory)
+            with tarfile.open(stage / "archive", "w") as archive:
+                archive.add(stage / "tree", arcname=".")
+            os.replace(stage / "archive", path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from error
+    return path

@@ -1,0 +1,188 @@
+"""TVM's own command ``tvmc``, told of the target ``ethos-u`` before it reads its arguments.
+
+TVM 0.19 keeps composite targets in one dictionary and loads no extensions, so a row is added to it.
+The flags of a target come from a C++ type in TVM, which a Python package can't add; so the two
+functions of ``tvmc`` that make and read such flags are wrapped, and pass every other target on.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm.driver import tvmc
+from tvm.driver.tvmc import TVMCException, composite_target, runner
+from tvm.driver.tvmc import main as tvmc_main
+from tvm.driver.tvmc import target as tvmc_target
+from tvm.driver.tvmc.model import TVMCModel, TVMCPackage
+
+import tvm_ethosu.backend  # noqa: F401  (registers the code generator)
+from tvm_ethosu.backend.mlf import is_mlf, write_mlf
+from tvm_ethosu.partition import partition_for_ethosu
+from tvm_ethosu.partition.options import parse_size
+from tvm_ethosu.partition.relay.quiet import quiet_tuning_logs
+from tvm_ethosu.scheduler.errors import EthosUError
+
+NAME = "ethos-u"
+FORMATS = ("so", "tar", "mlf")
+
+# One row per option: what a flag's help says.
+OPTIONS: Mapping[str, str] = {
+    "accelerator_config": "NPU, such as ethos-u55-128; ethos-u55-256 by default",
+    "sram_size": "SRAM for all tensors together, such as 65536, 64K or 1M; no limit by default",
+    "memory_mode": "Shared_Sram (constants in flash, the default) or Sram_Only",
+    "system_config": "memory system, by Vela's name",
+    "optimise": "performance (fewest cycles within sram_size, the default) or size (least SRAM)",
+}
+
+_CASCADES = "cascades are planned whenever sram_size asks for them; set sram_size instead"
+_SEARCH = "the scheduler has no such setting; leave it out"
+# Options of TVM's former Ethos-U backend: what replaces them.
+REPLACED: Mapping[str, str] = {
+    "enable_cascader": _CASCADES,
+    "enable_striping": _CASCADES,
+    "disable_copying_constants": "where weights lie follows from memory_mode and sram_size",
+    "dev_force_block_config": "block configs are chosen by the scheduler; leave it out",
+    "dev_max_open_plans": _SEARCH,
+    "dev_max_closed_plans": _SEARCH,
+    "dev_select_proposal_idx": _SEARCH,
+    "dev_disable_pareto_plans": _SEARCH,
+    "dev_disable_pareto_proposals": _SEARCH,
+    "dev_disable_block_culling": _SEARCH,
+    "dev_cascader_logging": "tvm-ethosu compile --json writes what was planned",
+}
+
+
+def _check_names(options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name in REPLACED:
+            raise TVMCException(f"target {NAME}: option '{name}' is gone: {REPLACED[name]}")
+        if name not in OPTIONS:
+            known = ", ".join(OPTIONS)
+            raise TVMCException(f"target {NAME}: unknown option '{name}' (known: {known})")
+
+
+def partition(
+    mod: tvm.IRModule, params: Mapping[str, Any] | None, mod_name: str = "default", **options: Any
+) -> tvm.IRModule:
+    """Partition a module with options as ``tvmc`` hands them over, which are texts.
+
+    Raises:
+        TVMCException: an option is unknown or a value unsuitable, or the network does not fit.
+    """
+    _check_names(options)
+    try:
+        if "sram_size" in options:
+            options["sram_size"] = parse_size(options["sram_size"])
+        return partition_for_ethosu(mod, params, mod_name=mod_name, **options)
+    except EthosUError as error:
+        raise TVMCException(str(error)) from error
+
+
+def _add_flags(parser: ArgumentParser) -> None:
+    for action in parser._actions:
+        if "--output-format" in action.option_strings:
+            action.choices = FORMATS
+            action.help = "output format: so, tar (objects) or mlf (C sources); so by default"
+    group = parser.add_argument_group(f"target {NAME}")
+    for name, text in OPTIONS.items():
+        group.add_argument(f"--target-{NAME}-{name}", help=text)
+    for name, text in REPLACED.items():
+        group.add_argument(f"--target-{NAME}-{name}", help=f"gone: {text}")
+
+
+def _read_flags(args: Namespace) -> dict[str, str]:
+    values = {
+        name: getattr(args, f"target_{NAME.replace('-', '_')}_{name}", None)
+        for name in (*OPTIONS, *REPLACED)
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _export_mlf(factory: Any, path: str | None) -> str:
+    try:
+        return str(write_mlf(factory, Path(path or "module.tar").absolute()))
+    except EthosUError as error:
+        raise TVMCException(str(error)) from error
+
+
+def _add_format() -> None:
+    """Let models be exported as ``mlf`` beside what TVM 0.19 writes."""
+    export = TVMCModel.export_package
+
+    def export_package(
+        model: TVMCModel,
+        executor_factory: Any,
+        package_path: str | None = None,
+        cross: Any = None,
+        cross_options: str | None = None,
+        output_format: str = "so",
+    ) -> str:
+        if output_format == "mlf":
+            return _export_mlf(executor_factory, package_path)
+        path = export(model, executor_factory, package_path, cross, cross_options, output_format)
+        return str(path)
+
+    TVMCModel.export_package = export_package
+    read = TVMCPackage.import_package
+
+    def import_package(package: TVMCPackage, package_path: str) -> None:
+        if is_mlf(Path(package_path)):
+            # C sources: there is nothing in it that this machine could load.
+            package.type, package.lib_path, package.params, package.graph = "mlf", None, None, None
+            package.executor_type = "aot"
+        else:
+            read(package, package_path)
+
+    TVMCPackage.import_package = import_package
+    run = runner.run_module
+
+    def run_module(package: TVMCPackage, *arguments: Any, **options: Any) -> Any:
+        if package.type == "mlf":
+            raise TVMCException("tvmc run: mlf archives hold C for firmware (compile with -f so)")
+        return run(package, *arguments, **options)
+
+    runner.run_module = tvmc.run = run_module
+
+
+def register_tvmc() -> None:
+    """Make ``tvmc`` and ``tvm.driver.tvmc`` accept the target; a second call changes nothing."""
+    if NAME in composite_target.REGISTERED_CODEGEN:
+        return
+    composite_target.REGISTERED_CODEGEN[NAME] = {
+        "config_key": None,
+        "pass_default": False,
+        "default_target": None,
+        "pass_pipeline": partition,
+    }
+    generate, reconstruct = (
+        tvmc_target._generate_codegen_args,
+        tvmc_target._reconstruct_codegen_args,
+    )
+
+    def generate_args(parser: ArgumentParser, name: str) -> None:
+        if name == NAME:
+            _add_flags(parser)
+        else:
+            generate(parser, name)
+
+    def reconstruct_args(args: Namespace, name: str) -> dict[str, Any]:
+        return _read_flags(args) if name == NAME else reconstruct(args, name)
+
+    tvmc_target._generate_codegen_args = generate_args
+    tvmc_target._reconstruct_codegen_args = reconstruct_args
+    _add_format()
+
+
+def main() -> None:
+    """Run TVM's ``tvmc`` with this target registered; it exits with its own code."""
+    register_tvmc()
+    with quiet_tuning_logs():
+        tvmc_main.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""TVM's own ``tvmc`` with our target: compiled, run, refused, as users call it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.partition.networks import residual
+from tvm_ethosu.backend.cli import main as ethosu_main
+from tvm_ethosu.backend.tvmc import OPTIONS, REPLACED
+from tvm_ethosu.partition.tflite_file import load_tflite
+
+
+def tvmc(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tvm_ethosu.backend.tvmc", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(residual().data)
+    return path
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        ("--target=ethos-u -accelerator_config=ethos-u55-128 -sram_size=65536, llvm", "-f", "tar"),
+        ("--target=ethos-u, llvm", "--target-ethos-u-accelerator_config=ethos-u65-512"),
+    ],
+)
+def test_outputs_of_tvmc_run_equal_those_that_tflite_micro_confirms(
+    model: Path, tmp_path: Path, target: tuple[str, ...]
+) -> None:
+    file = load_tflite(model)
+    tensor = file.tensors[file.inputs[0]]
+    given = np.random.default_rng(1).integers(-128, 128, tensor.shape, dtype=np.int8)
+    np.savez(tmp_path / "x.npz", **{tensor.name: given})
+    np.save(tmp_path / "x.npy", given)
+    package, ours, checked = (tmp_path / name for name in ("m.tar", "y.npz", "z.npz"))
+    compiled = tvmc("compile", *target, "-o", package, model)
+    assert compiled.returncode == 0, compiled.stderr
+    run = tvmc("run", "--inputs", tmp_path / "x.npz", "--outputs", ours, package)
+    assert run.returncode == 0, run.stderr
+    # --check fails unless TFLite Micro gives the same.
+    arguments = ["run", str(model), "--input", str(tmp_path / "x.npy"), "--check"]
+    assert ethosu_main([*arguments, "--output", str(checked)]) == 0
+    with np.load(ours) as left, np.load(checked) as right:
+        np.testing.assert_array_equal(left["output_0"], right["output0"][0])
+
+
+def test_the_npu_functions_are_in_the_module_that_tvmc_compiles(
+    model: Path, tmp_path: Path
+) -> None:
+    target = "--target=ethos-u, llvm"
+    done = tvmc("compile", target, "--dump-code=relay", "-o", tmp_path / "m.tar", model)
+    assert done.returncode == 0, done.stderr
+    assert 'Compiler="ethos-u"' in (tmp_path / "m.tar.relay").read_text()
+
+
+MLF = (
+    "--target=ethos-u -accelerator_config=ethos-u55-128, c -mcpu=cortex-m55",
+    "--runtime=crt",
+    "--executor=aot",
+    "--executor-aot-interface-api=c",
+    "--executor-aot-unpacked-api=1",
+    "--pass-config=tir.usmp.algorithm=hill_climb",
+    "--output-format=mlf",
+)
+
+
+def test_sources_of_an_mlf_archive_compile_against_its_own_headers(
+    model: Path, tmp_path: Path
+) -> None:
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("gcc is not installed")
+    done = tvmc("compile", *MLF, "-o", tmp_path / "m.tar", model)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(tmp_path / "m.tar") as archive:
+        archive.extractall(tmp_path / "tree", filter="data")
+    tree = tmp_path / "tree"
+    metadata = json.loads((tree / "metadata.json").read_text())
+    (main,) = metadata["modules"]["default"]["memory"]["functions"]["main"]
+    assert main["workspace_size_bytes"] > 0
+    sources = sorted((tree / "codegen/host/src").glob("*.c"))
+    assert any("ethos_u" in source.name for source in sources)
+    run = tvmc("run", tmp_path / "m.tar")
+    assert run.returncode == 4
+    assert "mlf archives hold C for firmware" in run.stderr
+    includes = [f"-I{tree / name}" for name in ("codegen/host/include", "runtime/include")]
+    for source in sources:
+        command = [gcc, "-fsyntax-only", *includes, str(source)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+
+
+def test_an_mlf_archive_of_a_host_build_is_refused(model: Path, tmp_path: Path) -> None:
+    package = tmp_path / "m.tar"
+    done = tvmc("compile", "--target=ethos-u, llvm", "-f", "mlf", "-o", package, model)
+    assert done.returncode == 4
+    assert "mlf: needs the AOT executor" in done.stderr
+    assert not package.exists()
+
+
+def test_help_lists_every_option() -> None:
+    text = tvmc("compile", "--help").stdout
+    for name in (*OPTIONS, *REPLACED):
+        assert f"--target-ethos-u-{name}" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("-enable_cascader=1", "'enable_cascader' is gone: cascades are planned"),
+        ("-speed=1", "unknown option 'speed' (known: accelerator_config"),
+        ("-accelerator_config=ethos-u99", "ethos-u99"),
+        ("-sram_size=lots", "not a number of bytes (got 'lots'"),
+        ("-sram_size=64", "does not fit"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(
+    model: Path, tmp_path: Path, options: str, sentence: str
+) -> None:
+    package = tmp_path / "m.tar"
+    done = tvmc("compile", f"--target=ethos-u {options}, llvm", "-o", package, model)
+    assert done.returncode == 4
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not package.exists()
