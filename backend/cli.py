@@ -2,124 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import importlib
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import click
-from rich.console import Console
 
 import tvm_ethosu
+from tvm_ethosu.backend.cli_options import (
+    ACCELERATOR_HELP,
+    ERR,
+    JSON,
+    MODEL,
+    OUT,
+    compile_or_explain,
+    npu_options,
+    working,
+)
 from tvm_ethosu.partition.options import EthosUOptions, parse_size
-from tvm_ethosu.scheduler.arch import ARCHS
-from tvm_ethosu.scheduler.errors import EthosUError, Infeasible, InternalError
+from tvm_ethosu.scheduler.errors import EthosUError, InternalError
 
 EXIT_OUR_FAULT = 1
 EXIT_USERS_INPUT = 2
 EXIT_INTERRUPTED = 130
-
-_PIPED_COLUMNS = 160
-
-_OUT = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED_COLUMNS)
-_ERR = Console(stderr=True, highlight=False, soft_wrap=True)
-
-
-@contextlib.contextmanager
-def _working(what: str) -> Iterator[None]:
-    """Show what takes its time, on stderr and on a terminal only."""
-    if _ERR.is_terminal:
-        with _ERR.status(what):
-            yield
-    else:
-        yield
-
-
-_ACCELERATOR_HELP = "NPU: " + ", ".join(arch.accelerator.value for arch in ARCHS) + "."
-
-
-_NPU_OPTIONS = (
-    click.option(
-        "--overwrite-inputs",
-        is_flag=True,
-        help="Let the NPU use an input's memory once it has been read.",
-    ),
-    click.option(
-        "--optimise",
-        default="performance",
-        show_default=True,
-        help="performance: fewest cycles within --sram-size. size: least SRAM.",
-    ),
-    click.option("--system-config", default=None, help="Memory system, by Vela's name (see docs)."),
-    click.option(
-        "--memory-mode",
-        default="Shared_Sram",
-        show_default=True,
-        help="Shared_Sram: constants in flash. Sram_Only: constants in SRAM.",
-    ),
-    click.option(
-        "--sram-size",
-        default=None,
-        help="SRAM for all tensors together, such as 65536, 64K or 1M; no limit by default.",
-    ),
-    click.option(
-        "--accelerator", default="ethos-u55-256", show_default=True, help=_ACCELERATOR_HELP
-    ),
-)
-
-
-def _npu_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that decide how a network is compiled; the command gets ``options``."""
-
-    @functools.wraps(command)
-    def with_options(
-        accelerator: str,
-        sram_size: str | None,
-        memory_mode: str,
-        system_config: str | None,
-        optimise: str,
-        overwrite_inputs: bool,
-        **others: Any,
-    ) -> None:
-        size_bytes = None if sram_size is None else parse_size(sram_size)
-        options = EthosUOptions(
-            accelerator, size_bytes, memory_mode, system_config, optimise, overwrite_inputs
-        )
-        command(options=options, **others)
-
-    return functools.reduce(lambda wrapped, option: option(wrapped), _NPU_OPTIONS, with_options)
-
-
-_MODEL = click.argument("model", type=click.Path(path_type=Path))
-_JSON = click.option(
-    "--json", "json_path", type=click.Path(path_type=Path), help="Write the report as JSON."
-)
-
-
-def _with_smallest_size(error: Infeasible, model: Path, options: EthosUOptions) -> Infeasible:
-    """Return the error with the smallest sram_size that works, found by compiling for size.
-
-    And with what it would be if the network's inputs need not survive, where that is less.
-    """
-    from tvm_ethosu.backend.network import compile_for_firmware
-    from tvm_ethosu.partition.tflite_file import load_tflite
-
-    unlimited = replace(options, sram_size=None, optimise="size")
-    file = load_tflite(model)
-    smallest = compile_for_firmware(file, unlimited).sram.total_bytes
-    overwriting = replace(unlimited, overwrite_inputs=True)
-    less = compile_for_firmware(file, overwriting).sram.total_bytes
-    hint = f", or {less} with --overwrite-inputs" if less < smallest else ""
-    return Infeasible(
-        f"{error}\nthe smallest --sram-size that works is {smallest}{hint}",
-        required_bytes=error.required_bytes,
-        available_bytes=error.available_bytes,
-    )
 
 
 class _Group(click.Group):
@@ -155,7 +62,7 @@ def cli(verbose: bool) -> None:
 
 
 @cli.command("compile")
-@_MODEL
+@MODEL
 @click.option(
     "-o",
     "--output",
@@ -163,8 +70,8 @@ def cli(verbose: bool) -> None:
     required=True,
     help="Folder for the C sources and headers.",
 )
-@_npu_options
-@_JSON
+@npu_options
+@JSON
 def compile_command(
     model: Path,
     output: Path,
@@ -172,33 +79,29 @@ def compile_command(
     json_path: Path | None,
 ) -> None:
     """Compile MODEL to C: NPU functions with their command streams, CPU operators beside."""
-    from tvm_ethosu.backend.network import compile_for_firmware
     from tvm_ethosu.backend.outputs import write_firmware, write_json
     from tvm_ethosu.backend.report import compile_report, memory_table
     from tvm_ethosu.partition.tflite_file import load_tflite
 
-    with _working(f"compiling {model.name} for {options.accelerator_config}"):
+    with working(f"compiling {model.name} for {options.accelerator_config}"):
         file = load_tflite(model)
-        try:
-            network = compile_for_firmware(file, options)
-        except Infeasible as error:
-            raise _with_smallest_size(error, model, options) from None
+        network = compile_or_explain(file, options)
     report = compile_report(file, network)
     if json_path is not None:
         write_json(json_path, report)
     written = write_firmware(network, output)
-    _OUT.print(memory_table(report))
+    OUT.print(memory_table(report))
     on_npu, on_cpu = len(report["npu_operators"]), len(report["cpu_operators"])
-    _OUT.print(f"{on_npu} operators on the NPU, {on_cpu} on the CPU", highlight=False)
+    OUT.print(f"{on_npu} operators on the NPU, {on_cpu} on the CPU", highlight=False)
     for row in report["cpu_operators"]:
-        _OUT.print(f"  {row['name']}: {row['reason']}", markup=False)
-    _OUT.print(f"wrote {len(written)} C files to {output}", markup=False)
+        OUT.print(f"  {row['name']}: {row['reason']}", markup=False)
+    OUT.print(f"wrote {len(written)} C files to {output}", markup=False)
 
 
 @cli.command()
-@_MODEL
-@_npu_options
-@_JSON
+@MODEL
+@npu_options
+@JSON
 def explain(
     model: Path,
     options: EthosUOptions,
@@ -211,7 +114,7 @@ def explain(
     from tvm_ethosu.partition import explain_partition
     from tvm_ethosu.partition.tflite_file import load_tflite
 
-    with _working(f"partitioning {model.name}"):
+    with working(f"partitioning {model.name}"):
         file = load_tflite(model)
         rows = operator_rows(file, explain_partition(partition_file(file, options)))
     if json_path is not None:
@@ -225,19 +128,19 @@ def explain(
             for r in rows
         ]
         write_json(json_path, {"model": model.name, "operators": data})
-    _OUT.print(operator_table(rows))
+    OUT.print(operator_table(rows))
 
 
 @cli.command()
-@_MODEL
-@click.option("--npu", "accelerator", default=None, help=_ACCELERATOR_HELP + " CPU only without.")
+@MODEL
+@click.option("--npu", "accelerator", default=None, help=ACCELERATOR_HELP + " CPU only without.")
 @click.option(
     "--sram-size", default=None, help="Show what each call leaves of this much SRAM (64K, 1M)."
 )
 @click.option(
     "--plot", type=click.Path(path_type=Path), help="Write a picture: a file .svg or .html."
 )
-@_JSON
+@JSON
 def memory(
     model: Path,
     accelerator: str | None,
@@ -252,18 +155,18 @@ def memory(
     from tvm_ethosu.backend.outputs import write_json, write_text
     from tvm_ethosu.partition.tflite_file import load_tflite
 
-    with _working(f"analysing {model.name}"):
+    with working(f"analysing {model.name}"):
         view = view_memory(load_tflite(model, quantized=options is not None), options, size)
     if plot is not None:
         write_text(plot, plot_text(view, plot))
     if json_path is not None:
         write_json(json_path, memory_json(view))
-    _OUT.print(memory_table(view))
+    OUT.print(memory_table(view))
 
 
 @cli.command()
-@_MODEL
-@_npu_options
+@MODEL
+@npu_options
 @click.option(
     "--input",
     "input_paths",
@@ -287,7 +190,7 @@ def memory(
 )
 @click.option("--check", is_flag=True, help="Compare every NPU result with TFLite Micro.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write the outputs as .npz.")
-@_JSON
+@JSON
 def run(
     model: Path,
     options: EthosUOptions,
@@ -303,10 +206,10 @@ def run(
     from tvm_ethosu.backend.session import inference_table, run_session, session_report
     from tvm_ethosu.partition.tflite_file import load_tflite
 
-    with _working(f"compiling {model.name} for {options.accelerator_config}"):
+    with working(f"compiling {model.name} for {options.accelerator_config}"):
         network = load_for_host(load_tflite(model), options)
         checker = Checker(network) if check else None
-    session = run_session(network, checker, input_paths, seed, count, _ERR)
+    session = run_session(network, checker, input_paths, seed, count, ERR)
     if output is not None:
         session.save(output)
     if json_path is not None:
@@ -314,7 +217,7 @@ def run(
 
         write_json(json_path, session_report(session))
     for table in inference_table(session):
-        _OUT.print(table)
+        OUT.print(table)
     if not session.is_equal:
         raise InternalError("an NPU result differs from TFLite Micro's; see the table above")
 
@@ -357,6 +260,6 @@ def main(arguments: list[str] | None = None) -> int:
         message, code = explained(error) or unexpected(error)
         if "--verbose" in arguments:
             traceback.print_exc()
-        _ERR.print(f"tvm-ethosu: {message}", markup=False)
+        ERR.print(f"tvm-ethosu: {message}", markup=False)
         return code
     return code if isinstance(code, int) else 0

@@ -7,13 +7,14 @@ from typing import Final
 
 import click
 
-from tvm_ethosu.backend.cli import (
-    _ACCELERATOR_HELP,
-    _JSON,
-    _MODEL,
-    _OUT,
-    _npu_options,
-    _working,
+from tvm_ethosu.backend.cli_options import (
+    ACCELERATOR_HELP,
+    JSON,
+    MODEL,
+    OUT,
+    compile_or_explain,
+    npu_options,
+    working,
 )
 from tvm_ethosu.backend.machine import RUNNABLE
 from tvm_ethosu.partition.options import EthosUOptions
@@ -24,7 +25,7 @@ EXIT_NOT_ENDED: Final = 4
 
 
 @click.command()
-@_MODEL
+@MODEL
 @click.option(
     "-o",
     "--output",
@@ -32,7 +33,7 @@ EXIT_NOT_ENDED: Final = 4
     required=True,
     help="Folder for the project.",
 )
-@_npu_options
+@npu_options
 @click.option(
     "--input",
     "input_paths",
@@ -54,7 +55,7 @@ EXIT_NOT_ENDED: Final = 4
     show_default=True,
     help="Number of random inputs to build in.",
 )
-@_JSON
+@JSON
 def firmware(
     model: Path,
     output: Path,
@@ -66,24 +67,23 @@ def firmware(
 ) -> None:
     """Write MODEL as a bare-metal project that builds with make and arm-none-eabi-gcc."""
     from tvm_ethosu.backend.check import load_inputs
-    from tvm_ethosu.backend.network import compile_for_firmware
     from tvm_ethosu.backend.outputs import write_json
     from tvm_ethosu.backend.project import make_cases, write_project
     from tvm_ethosu.backend.report import compile_report, memory_table
     from tvm_ethosu.partition.tflite_file import load_tflite
 
-    with _working(f"compiling {model.name} for {options.accelerator_config}"):
+    with working(f"compiling {model.name} for {options.accelerator_config}"):
         file = load_tflite(model)
         inputs = [load_inputs(file, input_paths)] if input_paths else []
-        network = compile_for_firmware(file, options)
+        network = compile_or_explain(file, options)
         cases = make_cases(file, options, inputs, count=count, seed=seed)
     report = compile_report(file, network)
     if json_path is not None:
         write_json(json_path, report)
     write_project(file, network, cases, output)
-    _OUT.print(memory_table(report))
-    _OUT.print(f"wrote a project with {len(cases)} sets of inputs to {output}", markup=False)
-    _OUT.print(f"next: make -C {output} run", markup=False)
+    OUT.print(memory_table(report))
+    OUT.print(f"wrote a project with {len(cases)} sets of inputs to {output}", markup=False)
+    OUT.print(f"next: make -C {output} run", markup=False)
 
 
 @click.group()
@@ -102,7 +102,7 @@ def machine() -> None:
     help="unicorn: the machine that comes with tvm-ethosu. fvp: Arm's, where it is installed.",
 )
 @click.option(
-    "--accelerator", default=None, help=_ACCELERATOR_HELP + " The one that ELF names by default."
+    "--accelerator", default=None, help=ACCELERATOR_HELP + " The one that ELF names by default."
 )
 @click.option(
     "--timeout",
@@ -111,7 +111,7 @@ def machine() -> None:
     show_default=True,
     help="Seconds after which a run is ended.",
 )
-@_JSON
+@JSON
 def machine_run(
     elf: Path, name: str, accelerator: str | None, timeout: float, json_path: Path | None
 ) -> None:
@@ -127,7 +127,7 @@ def machine_run(
         ) from None
     from tvm_ethosu.backend.outputs import write_json
 
-    with _working(f"running {elf.name}"):
+    with working(f"running {elf.name}"):
         result = run_elf(elf, name, accelerator, timeout)
     if json_path is not None:
         write_json(json_path, result.report())

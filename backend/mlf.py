@@ -9,29 +9,16 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import re
 import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from tvm_ethosu.backend.network import MODULE_NAME
-from tvm_ethosu.backend.outputs import INCLUDE_DIR, interface_header
+from tvm_ethosu.backend.outputs import INCLUDE_DIR, c_sources, interface_header
 from tvm_ethosu.scheduler.errors import UserError
 
 FORMAT_VERSION = 7
-_NPU_FUNCTION = re.compile(rf"^int32_t (tvmgen_{MODULE_NAME}_ethos_u_\w+)\(void\*", re.MULTILINE)
-
-
-def _sources(factory: Any) -> dict[str, str]:
-    library = factory.lib
-    files: dict[str, str] = {}
-    for index, module in enumerate([library, *library.imported_modules]):
-        source = module.get_source() if module.type_key == "c" else ""
-        if source.strip(" ;\n"):
-            npu = _NPU_FUNCTION.search(source)
-            files[f"{npu[1] if npu else f'lib{index}'}.c"] = source
-    return files
 
 
 def _memory(factory: Any) -> list[dict[str, Any]]:
@@ -48,10 +35,10 @@ def _memory(factory: Any) -> list[dict[str, Any]]:
 
 
 def _metadata(factory: Any) -> dict[str, Any]:
-    memory = _memory(factory)
+    memory, now = _memory(factory), datetime.datetime.now(datetime.timezone.utc)
     module = {
         "model_name": MODULE_NAME,
-        "export_datetime": datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%SZ"),
+        "export_datetime": now.strftime("%Y-%m-%d %H:%M:%SZ"),
         "memory": {"functions": {"main": memory}},
         "target": [row["target"] for row in memory],
         "executors": ["aot"],
@@ -62,7 +49,7 @@ def _metadata(factory: Any) -> dict[str, Any]:
 
 
 def _fill(stage: Path, factory: Any) -> None:
-    sources = _sources(factory)
+    sources = c_sources(factory)
     entry = [text for text in sources.values() if f"tvmgen_{MODULE_NAME}_run(" in text]
     if factory.libmod_name != MODULE_NAME or not entry:
         raise UserError(

@@ -95,29 +95,30 @@ int32_t {prefix}_run(struct {prefix}_inputs* inputs, struct {prefix}_outputs* ou
 """
 
 
-def _sources(network: FirmwareNetwork) -> dict[str, str]:
-    """Return the C files by name: entry point, CPU operators, one per NPU function."""
-    library = network.factory.lib
-    symbols = {function.name for function in network.functions}
+_NPU_FUNCTION = re.compile(rf"^int32_t (tvmgen_{MODULE_NAME}_ethos_u_\w+)\(void\*", re.MULTILINE)
+
+
+def c_sources(factory: Any) -> dict[str, str]:
+    """Return the C files of TVM's factory: entry point, CPU operators, one per NPU function."""
+    library = factory.lib
     files: dict[str, str] = {}
     for index, module in enumerate([library, *library.imported_modules]):
-        source = module.get_source()
-        if not source.strip(" ;\n"):
-            continue
-        npu = next((name for name in symbols if f"int32_t {name}(void*" in source), None)
-        files[f"{npu or f'lib{index}'}.c"] = source
+        source = module.get_source() if module.type_key == "c" else ""
+        if source.strip(" ;\n"):
+            npu = _NPU_FUNCTION.search(source)
+            files[f"{npu[1] if npu else f'lib{index}'}.c"] = source
     return files
 
 
 def entry_point(network: FirmwareNetwork) -> str:
     """Return the C source that holds the network's run function."""
-    sources = _sources(network).values()
+    sources = c_sources(network.factory).values()
     return next(text for text in sources if f"tvmgen_{MODULE_NAME}_run(" in text)
 
 
 def fill_firmware(network: FirmwareNetwork, stage: Path) -> tuple[str, ...]:
     """Write ``src``, ``include`` and ``npu`` into an empty folder, return the C files' names."""
-    sources = _sources(network)
+    sources = c_sources(network.factory)
     shutil.copytree(INCLUDE_DIR, stage / "include")
     header = interface_header(entry_point(network))
     (stage / "include" / f"tvmgen_{MODULE_NAME}.h").write_text(header)

@@ -36,6 +36,7 @@ OPTIONS: Mapping[str, str] = {
     "memory_mode": "Shared_Sram (constants in flash, the default) or Sram_Only",
     "system_config": "memory system, by Vela's name",
     "optimise": "performance (fewest cycles within sram_size, the default) or size (least SRAM)",
+    "overwrite_inputs": "1: the NPU may use an input's memory once it has been read; 0 by default",
 }
 
 _CASCADES = "cascades are planned whenever sram_size asks for them; set sram_size instead"
@@ -65,6 +66,12 @@ def _check_names(options: Mapping[str, Any]) -> None:
             raise TVMCException(f"target {NAME}: unknown option '{name}' (known: {known})")
 
 
+def _parse_flag(name: str, options: Mapping[str, Any]) -> bool:
+    if str(options[name]) not in ("0", "1"):
+        raise TVMCException(f"target {NAME}: {name} is 0 or 1 (got '{options[name]}')")
+    return str(options[name]) == "1"
+
+
 def partition(
     mod: tvm.IRModule, params: Mapping[str, Any] | None, mod_name: str = "default", **options: Any
 ) -> tvm.IRModule:
@@ -77,6 +84,8 @@ def partition(
     try:
         if "sram_size" in options:
             options["sram_size"] = parse_size(options["sram_size"])
+        if "overwrite_inputs" in options:
+            options["overwrite_inputs"] = _parse_flag("overwrite_inputs", options)
         return partition_for_ethosu(mod, params, mod_name=mod_name, **options)
     except EthosUError as error:
         raise TVMCException(str(error)) from error

@@ -1,0 +1,132 @@
+"""What the commands share: consoles, common options, a compilation that explains its refusal."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from tvm_ethosu.partition.options import EthosUOptions, parse_size
+from tvm_ethosu.scheduler.arch import ARCHS
+from tvm_ethosu.scheduler.errors import Infeasible
+
+if TYPE_CHECKING:
+    from tvm_ethosu.backend.network import FirmwareNetwork
+    from tvm_ethosu.partition.tflite_file import TfliteFile
+
+_PIPED_COLUMNS = 160
+
+OUT = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED_COLUMNS)
+ERR = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show what takes its time, on stderr and on a terminal only."""
+    if ERR.is_terminal:
+        with ERR.status(what):
+            yield
+    else:
+        yield
+
+
+ACCELERATOR_HELP = "NPU: " + ", ".join(arch.accelerator.value for arch in ARCHS) + "."
+
+
+_NPU_OPTIONS = (
+    click.option(
+        "--overwrite-inputs",
+        is_flag=True,
+        help="Let the NPU use an input's memory once it has been read.",
+    ),
+    click.option(
+        "--optimise",
+        default="performance",
+        show_default=True,
+        help="performance: fewest cycles within --sram-size. size: least SRAM.",
+    ),
+    click.option("--system-config", default=None, help="Memory system, by Vela's name (see docs)."),
+    click.option(
+        "--memory-mode",
+        default="Shared_Sram",
+        show_default=True,
+        help="Shared_Sram: constants in flash. Sram_Only: constants in SRAM.",
+    ),
+    click.option(
+        "--sram-size",
+        default=None,
+        help="SRAM for all tensors together, such as 65536, 64K or 1M; no limit by default.",
+    ),
+    click.option(
+        "--accelerator", default="ethos-u55-256", show_default=True, help=ACCELERATOR_HELP
+    ),
+)
+
+
+def npu_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that decide how a network is compiled; the command gets ``options``."""
+
+    @functools.wraps(command)
+    def with_options(
+        accelerator: str,
+        sram_size: str | None,
+        memory_mode: str,
+        system_config: str | None,
+        optimise: str,
+        overwrite_inputs: bool,
+        **others: Any,
+    ) -> None:
+        size_bytes = None if sram_size is None else parse_size(sram_size)
+        options = EthosUOptions(
+            accelerator, size_bytes, memory_mode, system_config, optimise, overwrite_inputs
+        )
+        command(options=options, **others)
+
+    return functools.reduce(lambda wrapped, option: option(wrapped), _NPU_OPTIONS, with_options)
+
+
+MODEL = click.argument("model", type=click.Path(path_type=Path))
+JSON = click.option(
+    "--json", "json_path", type=click.Path(path_type=Path), help="Write the report as JSON."
+)
+
+
+def compile_or_explain(file: TfliteFile, options: EthosUOptions) -> FirmwareNetwork:
+    """Compile a network to C; where it does not fit, say which size would do.
+
+    Raises:
+        UserError: TVM's importer does not take the network.
+        Infeasible: it does not fit; the smallest ``--sram-size`` that works is in the message.
+    """
+    from tvm_ethosu.backend.network import compile_for_firmware
+
+    try:
+        return compile_for_firmware(file, options)
+    except Infeasible as error:
+        raise _with_smallest_size(error, file, options) from None
+
+
+def _with_smallest_size(error: Infeasible, file: TfliteFile, options: EthosUOptions) -> Infeasible:
+    """Return the error with the smallest sram_size that works, found by compiling for size.
+
+    And with what it would be if the network's inputs need not survive, where that is less.
+    """
+    from tvm_ethosu.backend.network import compile_for_firmware
+
+    unlimited = replace(options, sram_size=None, optimise="size")
+    smallest = compile_for_firmware(file, unlimited).sram.total_bytes
+    overwriting = replace(unlimited, overwrite_inputs=True)
+    less = compile_for_firmware(file, overwriting).sram.total_bytes
+    hint = f", or {less} with --overwrite-inputs" if less < smallest else ""
+    return Infeasible(
+        f"{error}\nthe smallest --sram-size that works is {smallest}{hint}",
+        required_bytes=error.required_bytes,
+        available_bytes=error.available_bytes,
+    )
