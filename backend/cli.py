@@ -18,6 +18,7 @@ from tvm_ethosu.backend.cli_options import (
     MODEL,
     OUT,
     compile_or_explain,
+    input_options,
     npu_options,
     working,
 )
@@ -167,27 +168,7 @@ def memory(
 @cli.command()
 @MODEL
 @npu_options
-@click.option(
-    "--input",
-    "input_paths",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="A .npy file per input of the network; random inputs by default.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Seed of random inputs.",
-)
-@click.option(
-    "--count",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Number of random inputs to run.",
-)
+@input_options
 @click.option("--check", is_flag=True, help="Compare every NPU result with TFLite Micro.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write the outputs as .npz.")
 @JSON

@@ -13,6 +13,7 @@ from tvm_ethosu.backend.cli_options import (
     MODEL,
     OUT,
     compile_or_explain,
+    input_options,
     npu_options,
     working,
 )
@@ -34,27 +35,7 @@ EXIT_NOT_ENDED: Final = 4
     help="Folder for the project.",
 )
 @npu_options
-@click.option(
-    "--input",
-    "input_paths",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="A .npy file per input of the network; random inputs by default.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Seed of random inputs.",
-)
-@click.option(
-    "--count",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Number of random inputs to build in.",
-)
+@input_options
 @JSON
 def firmware(
     model: Path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from tvm_ethosu.partition.options import EthosUOptions, parse_size
-from tvm_ethosu.scheduler.arch import ARCHS
+from tvm_ethosu.partition.options import OPTION_HELP, EthosUOptions, parse_size
 from tvm_ethosu.scheduler.errors import Infeasible
 
 if TYPE_CHECKING:
@@ -37,33 +36,18 @@ def working(what: str) -> Iterator[None]:
         yield
 
 
-ACCELERATOR_HELP = "NPU: " + ", ".join(arch.accelerator.value for arch in ARCHS) + "."
-
+ACCELERATOR_HELP = OPTION_HELP["accelerator_config"]
 
 _NPU_OPTIONS = (
+    click.option("--overwrite-inputs", is_flag=True, help=OPTION_HELP["overwrite_inputs"]),
     click.option(
-        "--overwrite-inputs",
-        is_flag=True,
-        help="Let the NPU use an input's memory once it has been read.",
+        "--optimise", default="performance", show_default=True, help=OPTION_HELP["optimise"]
     ),
+    click.option("--system-config", default=None, help=OPTION_HELP["system_config"]),
     click.option(
-        "--optimise",
-        default="performance",
-        show_default=True,
-        help="performance: fewest cycles within --sram-size. size: least SRAM.",
+        "--memory-mode", default="Shared_Sram", show_default=True, help=OPTION_HELP["memory_mode"]
     ),
-    click.option("--system-config", default=None, help="Memory system, by Vela's name (see docs)."),
-    click.option(
-        "--memory-mode",
-        default="Shared_Sram",
-        show_default=True,
-        help="Shared_Sram: constants in flash. Sram_Only: constants in SRAM.",
-    ),
-    click.option(
-        "--sram-size",
-        default=None,
-        help="SRAM for all tensors together, such as 65536, 64K or 1M; no limit by default.",
-    ),
+    click.option("--sram-size", default=None, help=OPTION_HELP["sram_size"]),
     click.option(
         "--accelerator", default="ethos-u55-256", show_default=True, help=ACCELERATOR_HELP
     ),
@@ -89,7 +73,43 @@ def npu_options(command: Callable[..., None]) -> Callable[..., None]:
         )
         command(options=options, **others)
 
-    return functools.reduce(lambda wrapped, option: option(wrapped), _NPU_OPTIONS, with_options)
+    return _with(_NPU_OPTIONS, with_options)
+
+
+_INPUT_OPTIONS = (
+    click.option(
+        "--count",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Number of random inputs.",
+    ),
+    click.option(
+        "--seed",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="Seed of random inputs.",
+    ),
+    click.option(
+        "--input",
+        "input_paths",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        help="A .npy file per input of the network; random inputs by default.",
+    ),
+)
+
+
+def input_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that give a network inputs."""
+    return _with(_INPUT_OPTIONS, command)
+
+
+def _with(
+    options: Iterable[Callable[..., Any]], command: Callable[..., None]
+) -> Callable[..., None]:
+    return functools.reduce(lambda wrapped, option: option(wrapped), options, command)
 
 
 MODEL = click.argument("model", type=click.Path(path_type=Path))

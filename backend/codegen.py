@@ -16,7 +16,7 @@ from tvm_ethosu.partition.relay.attrs import FunctionAttrs, read_attrs
 from tvm_ethosu.partition.relay.legalize import to_npu_graph
 from tvm_ethosu.partition.relay.used_memory import io_place
 from tvm_ethosu.scheduler.budget import CallSite, budget_bytes
-from tvm_ethosu.scheduler.compile import schedule
+from tvm_ethosu.scheduler.compile import repeat
 from tvm_ethosu.scheduler.errors import Infeasible, InternalError, UserError
 from tvm_ethosu.scheduler.ports import Hardware
 
@@ -79,10 +79,10 @@ def compile_function(function: relay.Function) -> tuple[Program, FunctionAttrs]:
     attrs = read_attrs(function)
     graph = to_npu_graph(function, attrs.name, with_scratch=True, disposable=attrs.disposable)
     _check_budget(attrs)
-    # The same graph and budget as in the partitioner give the same plan.
+    # The partitioner has searched for the plan.
     encoder = Encoder(attrs.options.arch)
     hardware = Hardware(attrs.options.target, encoder)
-    allocation = schedule(graph, attrs.budget_bytes, hardware, attrs.options.objective)
+    allocation = repeat(graph, attrs.decisions, hardware)
     if allocation.scratch_bytes > attrs.scratch_bytes:
         raise InternalError(
             f"{attrs.name}: planned for {attrs.scratch_bytes} bytes of scratch, now takes "

@@ -22,22 +22,12 @@ from tvm.driver.tvmc.model import TVMCModel, TVMCPackage
 import tvm_ethosu.backend  # noqa: F401  (registers the code generator)
 from tvm_ethosu.backend.mlf import is_mlf, write_mlf
 from tvm_ethosu.partition import partition_for_ethosu
-from tvm_ethosu.partition.options import parse_size
+from tvm_ethosu.partition.options import OPTION_HELP, parse_size
 from tvm_ethosu.partition.relay.quiet import quiet_tuning_logs
 from tvm_ethosu.scheduler.errors import EthosUError
 
 NAME = "ethos-u"
 FORMATS = ("so", "tar", "mlf")
-
-# One row per option: what a flag's help says.
-OPTIONS: Mapping[str, str] = {
-    "accelerator_config": "NPU, such as ethos-u55-128; ethos-u55-256 by default",
-    "sram_size": "SRAM for all tensors together, such as 65536, 64K or 1M; no limit by default",
-    "memory_mode": "Shared_Sram (constants in flash, the default) or Sram_Only",
-    "system_config": "memory system, by Vela's name",
-    "optimise": "performance (fewest cycles within sram_size, the default) or size (least SRAM)",
-    "overwrite_inputs": "1: the NPU may use an input's memory once it has been read; 0 by default",
-}
 
 _CASCADES = "cascades are planned whenever sram_size asks for them; set sram_size instead"
 _SEARCH = "the scheduler has no such setting; leave it out"
@@ -61,8 +51,8 @@ def _check_names(options: Mapping[str, Any]) -> None:
     for name in options:
         if name in REPLACED:
             raise TVMCException(f"target {NAME}: option '{name}' is gone: {REPLACED[name]}")
-        if name not in OPTIONS:
-            known = ", ".join(OPTIONS)
+        if name not in OPTION_HELP:
+            known = ", ".join(OPTION_HELP)
             raise TVMCException(f"target {NAME}: unknown option '{name}' (known: {known})")
 
 
@@ -97,7 +87,7 @@ def _add_flags(parser: ArgumentParser) -> None:
             action.choices = FORMATS
             action.help = "output format: so, tar (objects) or mlf (C sources); so by default"
     group = parser.add_argument_group(f"target {NAME}")
-    for name, text in OPTIONS.items():
+    for name, text in OPTION_HELP.items():
         group.add_argument(f"--target-{NAME}-{name}", help=text)
     for name, text in REPLACED.items():
         group.add_argument(f"--target-{NAME}-{name}", help=f"gone: {text}")
@@ -106,7 +96,7 @@ def _add_flags(parser: ArgumentParser) -> None:
 def _read_flags(args: Namespace) -> dict[str, str]:
     values = {
         name: getattr(args, f"target_{NAME.replace('-', '_')}_{name}", None)
-        for name in (*OPTIONS, *REPLACED)
+        for name in (*OPTION_HELP, *REPLACED)
     }
     return {name: value for name, value in values.items() if value is not None}
 

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from tvm_ethosu.scheduler.arch import Arch, MemoryMode, find_arch
+from tvm_ethosu.scheduler.arch import ARCHS, Arch, MemoryMode, find_arch
 from tvm_ethosu.scheduler.errors import UserError
 from tvm_ethosu.scheduler.hardware import Target, make_target
 from tvm_ethosu.scheduler.search import Objective
+
+# One sentence per option of ``EthosUOptions``, for the help of every command that has them.
+OPTION_HELP: Mapping[str, str] = MappingProxyType(
+    {
+        "accelerator_config": "NPU: " + ", ".join(arch.accelerator.value for arch in ARCHS) + ".",
+        "sram_size": "SRAM for all tensors together, such as 65536, 64K or 1M; no limit by "
+        "default.",
+        "memory_mode": "Shared_Sram: constants in flash. Sram_Only: constants in SRAM.",
+        "system_config": "Memory system, by Vela's name (see docs).",
+        "optimise": "performance: fewest cycles within the SRAM size. size: least SRAM.",
+        "overwrite_inputs": "Let the NPU use an input's memory once it has been read.",
+    }
+)
 
 _UNITS = {"": 1, "K": 1024, "M": 1024 * 1024}
 

@@ -168,10 +168,10 @@ class _Tries:
             placing.place(buffer, least.get(buffer.tensor, 0))
         return _Try(tuple(order), least, placing.allocation(self.schedule))
 
-    def improved(self, best: _Try, goal_bytes: int) -> _Try:
+    def improved(self, best: _Try) -> _Try:
         """Return a better try, if one is found by placing what lies highest before all others."""
         current, idle = best, 0
-        while best.scratch_bytes > goal_bytes and idle < _IDLE_ROUNDS:
+        while best.scratch_bytes > 0 and idle < _IDLE_ROUNDS:
             order = list(current.order)
             order.sort(key=lambda buffer: not self._is_highest(current.allocation, buffer))
             current = self.place(order, current.least)
@@ -185,11 +185,8 @@ class _Tries:
         return buffer.tensor not in allocation.homes and end == allocation.scratch_bytes
 
 
-def allocate(schedule: Schedule, goal_bytes: int = 0) -> Allocation:
-    """Give each buffer an address, first fit over several orders, the lowest peak wins.
-
-    Nothing better is looked for than ``goal_bytes`` of scratch.
-    """
+def allocate(schedule: Schedule) -> Allocation:
+    """Give each buffer an address, first fit over several orders, the lowest peak wins."""
     tries = _Tries(schedule)
     # What another tensor will grow into from below may leave room for it there.
     room = {o.source: o.distance_bytes for o in schedule.overlaps if not o.direction.upwards}
@@ -199,7 +196,7 @@ def allocate(schedule: Schedule, goal_bytes: int = 0) -> Allocation:
         for least in ({}, room)
     ]
     best = min(first, key=lambda one: one.scratch_bytes)
-    return check_allocation(tries.improved(best, goal_bytes).allocation)
+    return check_allocation(tries.improved(best).allocation)
 
 
 def check_allocation(allocation: Allocation) -> Allocation:

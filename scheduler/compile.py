@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from tvm_ethosu.scheduler.allocate import Allocation, allocate, peak_operator
 from tvm_ethosu.scheduler.arch import ALIGN_BYTES
@@ -11,9 +12,9 @@ from tvm_ethosu.scheduler.dump import short_origin
 from tvm_ethosu.scheduler.errors import Infeasible
 from tvm_ethosu.scheduler.estimator import Estimator
 from tvm_ethosu.scheduler.ir import NpuGraph
-from tvm_ethosu.scheduler.plan import Schedule, plan_segments, plan_whole_tensors
+from tvm_ethosu.scheduler.plan import Schedule, Segment, plan_segments, plan_whole_tensors
 from tvm_ethosu.scheduler.ports import Hardware
-from tvm_ethosu.scheduler.prefetch import add_transfers
+from tvm_ethosu.scheduler.prefetch import add_transfers, repeat_transfers
 from tvm_ethosu.scheduler.search import Objective, PlanSearch
 from tvm_ethosu.scheduler.verify import verify_graph
 
@@ -56,6 +57,28 @@ def schedule(
         raise _infeasible(least, budget_bytes)
     fastest = _fastest(search, least.scratch_bytes)
     return fastest or allocate(add_transfers(least.schedule, estimator, _NOTHING_MOVED))
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What a plan was found for: with it the plan is made again without a search.
+
+    ``moves`` has for operators whose weights a transfer brings in the segment that it precedes.
+    """
+
+    segments: tuple[Segment, ...]
+    moves: tuple[tuple[int, int], ...]
+
+
+def decisions_of(schedule: Schedule) -> Decisions:
+    """Return the decisions behind a schedule."""
+    return Decisions(schedule.segments, tuple((t.op, t.before) for t in schedule.transfers))
+
+
+def repeat(graph: NpuGraph, decisions: Decisions, hardware: Hardware) -> Allocation:
+    """Return the plan of a graph that was planned before, with the decisions made then."""
+    plan = plan_segments(verify_graph(graph), decisions.segments)
+    return allocate(repeat_transfers(plan, Estimator(graph, hardware), dict(decisions.moves)))
 
 
 _Variants = Callable[[Schedule, Estimator, int], Iterator[Schedule]]

@@ -7,7 +7,7 @@ free until it is written: scratch may lie there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tvm_ethosu.scheduler.arch import ALIGN_BYTES, MAX_REGIONS
 from tvm_ethosu.scheduler.integers import round_up
@@ -111,15 +111,3 @@ def scratch_beside(sizes: Iterable[int], rooms: Sequence[int]) -> int:
             left[room] -= size
             left.sort()
     return beside
-
-
-def until_segment_ends(
-    lent: Iterable[Lent], starts: Sequence[int], stops: Sequence[int]
-) -> tuple[Lent, ...]:
-    """Return lent memory as busy in whole segments; the two give each operator's segment."""
-    return tuple(
-        replace(one, busy=LiveRange(starts[one.busy.start], stops[one.busy.stop - 1]))
-        if one.busy.stop
-        else one
-        for one in lent
-    )

@@ -15,7 +15,6 @@ from tvm_ethosu.scheduler.liveness import (
     align,
     kept_tensors,
     lent_arguments,
-    until_segment_ends,
     uses,
 )
 from tvm_ethosu.scheduler.ports import Timed
@@ -209,13 +208,12 @@ def _trail(graph: NpuGraph, segment: Segment, ranges: Mapping[str, LiveRange]) -
 
 def _ending_inputs(graph: NpuGraph, segment: Segment) -> list[str]:
     """Return the inputs that may be overwritten once a segment has read them, row by row."""
-    reads = graph.last_reads
     return [
-        name
-        for name in graph.inputs
-        if name in graph.disposable
-        and name in graph.rolling_tensors
-        and segment.start <= reads.get(name, -1) < segment.stop
+        lent.tensor
+        for lent in lent_arguments(graph)
+        if lent.tensor in graph.inputs
+        and lent.tensor in graph.rolling_tensors
+        and segment.start < lent.busy.stop <= segment.stop
     ]
 
 
@@ -347,6 +345,19 @@ def _end_with_segments(buffers: Sequence[Buffer], segments: Sequence[Segment]) -
     return [replace(b, live=LiveRange(b.live.start, end(b))) for b in buffers]
 
 
+def _busy_in_segments(lent: Iterable[Lent], segments: Sequence[Segment]) -> tuple[Lent, ...]:
+    """Let an argument be busy from the segment that first touches it to the end of the last."""
+    position = positions_of(segments)
+
+    def whole(busy: LiveRange) -> LiveRange:
+        if not busy.stop:
+            return busy
+        first, last = position[busy.start], position[busy.stop - 1]
+        return LiveRange(segments[first].start, segments[last].stop)
+
+    return tuple(replace(one, busy=whole(one.busy)) for one in lent)
+
+
 def _moves_on(overlap: Overlap, grown: Mapping[str, Direction]) -> bool:
     """Return whether a tensor would go on away from what its source has grown into."""
     return overlap.distance_bytes > 0 and grown.get(overlap.source) == DOWNWARDS
@@ -369,9 +380,6 @@ def plan_segments(graph: NpuGraph, segments: Sequence[Segment]) -> Schedule:
             grown[plan.overlap.target] = plan.overlap.direction
         plans.append(plan)
     buffers = [buffer for plan in plans for buffer in plan.buffers]
-    counts = [segment.stop - segment.start for segment in segments]
-    starts = [segment.start for segment, n in zip(segments, counts, strict=True) for _ in range(n)]
-    stops = [segment.stop for segment, n in zip(segments, counts, strict=True) for _ in range(n)]
     return Schedule(
         graph,
         tuple(segments),
@@ -379,7 +387,7 @@ def plan_segments(graph: NpuGraph, segments: Sequence[Segment]) -> Schedule:
         choose_layouts(graph),
         tuple(_end_with_segments(buffers, segments)),
         tuple(plan.overlap for plan in plans if plan.overlap is not None),
-        lent=until_segment_ends(lent_arguments(graph), starts, stops),
+        lent=_busy_in_segments(lent_arguments(graph), segments),
     )
 
 

@@ -140,7 +140,18 @@ def add_transfers(schedule: Schedule, estimator: Estimator, budget_bytes: int | 
     None sets no limit; below 0 nothing is moved.
     """
     search = _Prefetch(schedule, estimator, budget_bytes)
-    moves = search.search()
+    return _with_moves(search, search.search())
+
+
+def repeat_transfers(
+    schedule: Schedule, estimator: Estimator, moves: Mapping[int, int]
+) -> Schedule:
+    """Return the schedule with given transfers: before which segment those of operators begin."""
+    return _with_moves(_Prefetch(schedule, estimator, None), moves)
+
+
+def _with_moves(search: _Prefetch, moves: _Moves) -> Schedule:
+    schedule = search.schedule
     transfers, buffers = [], list(schedule.buffers)
     for op in sorted(moves, key=lambda op: (moves[op], op)):
         own, size_bytes = schedule.segments[schedule.segment_of[op]], search.size_bytes(op)

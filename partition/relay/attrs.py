@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from typing import Any
 
 from tvm import relay
 
 from tvm_ethosu.partition.options import EthosUOptions
+from tvm_ethosu.scheduler.compile import Decisions
 from tvm_ethosu.scheduler.errors import UserError
+from tvm_ethosu.scheduler.plan import Segment
 
 _ACCELERATOR = "accelerator_config"
 _MEMORY_MODE = "memory_mode"
@@ -20,6 +24,8 @@ _LIVE_IO = "live_io_bytes"
 _IDLE_IO = "idle_io_bytes"
 _OVERWRITE_INPUTS = "overwrite_inputs"
 _DISPOSABLE = "disposable_arguments"
+_SEGMENTS = "segments"
+_MOVES = "moves"
 _USED_MEMORY = "used_memory"
 # Attributes are integers; no budget is below zero by a byte.
 _NO_BUDGET = -1
@@ -37,6 +43,7 @@ class FunctionAttrs:
         live_io_bytes: per call site, network inputs and outputs that are live there.
         idle_io_bytes: per call site, network inputs and outputs that are not live there.
         disposable: positions of the parameters whose memory the function may overwrite.
+        decisions: how its operators are scheduled.
         used_memory: per call site, what TVM's pass wrote; None unless built for AOT.
     """
 
@@ -46,7 +53,8 @@ class FunctionAttrs:
     budget_bytes: int | None
     live_io_bytes: tuple[int, ...]
     idle_io_bytes: tuple[int, ...]
-    disposable: frozenset[int] = frozenset()
+    disposable: frozenset[int]
+    decisions: Decisions
     used_memory: tuple[int, ...] | None = None
 
 
@@ -65,10 +73,20 @@ def write_attrs(function: relay.Function, attrs: FunctionAttrs) -> relay.Functio
         _LIVE_IO: list(attrs.live_io_bytes),
         _IDLE_IO: list(attrs.idle_io_bytes),
         _DISPOSABLE: sorted(attrs.disposable),
+        _SEGMENTS: [list(map(int, astuple(one))) for one in attrs.decisions.segments],
+        _MOVES: [list(move) for move in attrs.decisions.moves],
     }
     for key, value in values.items():
         function = function.with_attr(key, value)
     return function
+
+
+def _read_decisions(attrs: Mapping[str, Any]) -> Decisions:
+    segments = tuple(
+        Segment(int(start), int(stop), int(rows), bool(int(fine)))
+        for start, stop, rows, fine in attrs[_SEGMENTS]
+    )
+    return Decisions(segments, tuple((int(op), int(before)) for op, before in attrs[_MOVES]))
 
 
 def read_attrs(function: relay.Function) -> FunctionAttrs:
@@ -100,5 +118,6 @@ def read_attrs(function: relay.Function) -> FunctionAttrs:
         tuple(int(size) for size in attrs[_LIVE_IO]),
         tuple(int(size) for size in attrs[_IDLE_IO]),
         frozenset(int(position) for position in attrs[_DISPOSABLE]),
+        _read_decisions(attrs),
         None if used_memory is None else tuple(int(size) for size in used_memory),
     )

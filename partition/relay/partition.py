@@ -29,7 +29,7 @@ from tvm_ethosu.partition.relay.used_memory import io_place, learn_call_sites
 from tvm_ethosu.partition.rules import RULES, Rule
 from tvm_ethosu.scheduler.arch import Arch
 from tvm_ethosu.scheduler.budget import CallSite, budget_bytes, disposable_arguments
-from tvm_ethosu.scheduler.compile import schedule
+from tvm_ethosu.scheduler.compile import decisions_of, schedule
 from tvm_ethosu.scheduler.errors import Infeasible, InternalError, UserError
 
 
@@ -80,7 +80,7 @@ def _plan_scratch(
     budget = None if budget is None else max(budget, 0)
     try:
         hardware = find_hardware(options)
-        scratch = max(schedule(graph, budget, hardware, options.objective).scratch_bytes, 1)
+        allocation = schedule(graph, budget, hardware, options.objective)
     except Infeasible as error:
         assert size is not None
         assert budget is not None
@@ -93,7 +93,9 @@ def _plan_scratch(
         ) from None
     live = tuple(site.live_io_bytes for site in sites)
     idle = tuple(site.idle_io_bytes for site in sites)
-    return FunctionAttrs(name, options, scratch, budget, live, idle, disposable)
+    scratch = max(allocation.scratch_bytes, 1)
+    decisions = decisions_of(allocation.schedule)
+    return FunctionAttrs(name, options, scratch, budget, live, idle, disposable, decisions)
 
 
 def _plan(mod: tvm.IRModule, options: EthosUOptions) -> tvm.IRModule:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.scheduler.builders import chain, plan, residual
+from tests.scheduler.builders import HARDWARE, chain, plan, random_chain, residual
+from tvm_ethosu.scheduler.compile import decisions_of, repeat
 from tvm_ethosu.scheduler.errors import Infeasible
 from tvm_ethosu.scheduler.ir import Shape
+from tvm_ethosu.scheduler.search import Objective
 
 
 def test_a_budget_of_just_enough_is_enough() -> None:
@@ -37,3 +41,18 @@ def test_the_same_graph_gives_the_same_addresses() -> None:
     graphs = [chain([Shape(1, 5, 7, c) for c in (3, 16, 17, 32, 8)]) for _ in range(3)]
     addresses = [dict(plan(graph, None).addresses) for graph in graphs]
     assert addresses[0] == addresses[1] == addresses[2]
+
+
+@given(st.integers(0, 10_000), st.sampled_from(Objective))
+@settings(derandomize=True, deadline=None, max_examples=40)
+def test_a_plan_is_made_again_from_its_decisions(seed: int, objective: Objective) -> None:
+    graph = random_chain(seed)
+    least = plan(graph, None, Objective.SIZE).scratch_bytes
+    for budget in (None, least, 2 * least):
+        first = plan(graph, budget, objective)
+        again = repeat(graph, decisions_of(first.schedule), HARDWARE)
+        assert again.schedule.steps == first.schedule.steps
+        assert again.schedule.timed == first.schedule.timed
+        assert again.schedule.transfers == first.schedule.transfers
+        assert (again.addresses, again.homes) == (first.addresses, first.homes)
+        assert again.scratch_bytes == first.scratch_bytes

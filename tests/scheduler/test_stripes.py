@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scheduler.builders import chain, random_chain, residual
-from tvm_ethosu.scheduler.ir import NpuGraph, Shape
+from tvm_ethosu.scheduler.allocate import allocate
+from tvm_ethosu.scheduler.ir import DType, NpuGraph, Shape, Tensor
 from tvm_ethosu.scheduler.liveness import kept_tensors, uses
-from tvm_ethosu.scheduler.plan import Overlap, Segment, plan_segment, row_bytes
+from tvm_ethosu.scheduler.plan import Overlap, Segment, plan_segment, plan_segments, row_bytes
 from tvm_ethosu.scheduler.stripes import (
     DOWNWARDS,
     UPWARDS,
@@ -146,6 +147,21 @@ def test_a_result_follows_in_the_place_of_the_input() -> None:
     _check_overlap(graph, plan.overlap, plan.steps)
     kept = plan_segment(replace(graph, disposable=frozenset()), Segment(0, 2, 1), uses(graph))
     assert kept.overlap is None
+
+
+def test_an_input_that_lends_nothing_is_not_written_over() -> None:
+    """With more arguments than base pointers no run of the NPU is sure to reach it."""
+    graph = chain([Shape(1, 16, 4, 16)] * 4, kernel=3)
+    others = {f"y{index}": Shape(1, 1, 1, 16) for index in range(6)}
+    tensors = {name: Tensor(name, shape, DType.I8) for name, shape in others.items()}
+    inputs = (*graph.inputs, *others)
+    crowded = replace(
+        graph, inputs=inputs, tensors={**graph.tensors, **tensors}, disposable=frozenset(inputs)
+    )
+    assert plan_segment(crowded, Segment(0, 2, 1), uses(crowded)).overlap is None
+    segments = [Segment(0, 2, 1), Segment(2, 3, 16)]
+    homes = [dict(allocate(plan_segments(one, segments)).homes) for one in (graph, crowded)]
+    assert homes == [{"t1": "t3"}, {}]
 
 
 def test_dead_rows_are_not_made() -> None:
