@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -14,7 +13,8 @@ import pytest
 
 from tests.partition.networks import residual
 from tvm_ethosu.backend.cli import main as ethosu_main
-from tvm_ethosu.backend.tvmc import OPTIONS, REPLACED
+from tvm_ethosu.backend.tvmc import REPLACED
+from tvm_ethosu.partition.options import OPTION_HELP
 from tvm_ethosu.partition.tflite_file import load_tflite
 
 
@@ -33,7 +33,11 @@ def model(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "target",
     [
-        ("--target=ethos-u -accelerator_config=ethos-u55-128 -sram_size=65536, llvm", "-f", "tar"),
+        (
+            "--target=ethos-u -accelerator_config=ethos-u55-128 -sram_size=65536 -overwrite_inputs=1, llvm",
+            "-f",
+            "tar",
+        ),
         ("--target=ethos-u, llvm", "--target-ethos-u-accelerator_config=ethos-u65-512"),
     ],
 )
@@ -78,11 +82,8 @@ MLF = (
 
 
 def test_sources_of_an_mlf_archive_compile_against_its_own_headers(
-    model: Path, tmp_path: Path
+    model: Path, tmp_path: Path, gcc: str
 ) -> None:
-    gcc = shutil.which("gcc")
-    if gcc is None:
-        pytest.skip("gcc is not installed")
     done = tvmc("compile", *MLF, "-o", tmp_path / "m.tar", model)
     assert done.returncode == 0, done.stderr
     with tarfile.open(tmp_path / "m.tar") as archive:
@@ -113,7 +114,7 @@ def test_an_mlf_archive_of_a_host_build_is_refused(model: Path, tmp_path: Path) 
 
 def test_help_lists_every_option() -> None:
     text = tvmc("compile", "--help").stdout
-    for name in (*OPTIONS, *REPLACED):
+    for name in (*OPTION_HELP, *REPLACED):
         assert f"--target-ethos-u-{name}" in text
 
 
@@ -125,6 +126,7 @@ def test_help_lists_every_option() -> None:
         ("-accelerator_config=ethos-u99", "ethos-u99"),
         ("-sram_size=lots", "not a number of bytes (got 'lots'"),
         ("-sram_size=64", "does not fit"),
+        ("-overwrite_inputs=yes", "overwrite_inputs is 0 or 1 (got 'yes')"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(
