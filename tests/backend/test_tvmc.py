@@ -34,7 +34,7 @@ def model(tmp_path: Path) -> Path:
     "target",
     [
         (
-            "--target=ethos-u -accelerator_config=ethos-u55-128 -sram_size=65536 -overwrite_inputs=1, llvm",
+            "--target=ethos-u -sram_size=65536 -overwrite_inputs=1, llvm",
             "-f",
             "tar",
         ),
