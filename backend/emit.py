@@ -154,7 +154,7 @@ class _Emitter:
             buffer.tensor: vela.Placement(
                 self._region(buffer.tensor),
                 self.allocation.addresses[buffer.tensor],
-                schedule.layouts[buffer.tensor],
+                schedule.layouts.by_tensor[buffer.tensor],
                 _MANY_ROWS if self._is_whole(buffer) else buffer.rows,
             )
             for buffer in schedule.buffers

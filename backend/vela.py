@@ -22,6 +22,7 @@ from ethosu.vela import api
 from tvm_ethosu.scheduler.arch import (
     ALIGN_BYTES,
     BIAS_BITS,
+    BRICK_CHANNELS,
     MAX_RESCALE_SHIFT,
     MAX_WEIGHT,
     MIN_WEIGHT,
@@ -160,7 +161,9 @@ def _tiles(operand: Operand, view: View) -> Any:
     if view.strides is not None:
         start = placement.offset + view.strides.start * operand.dtype.size_bytes
         return api.NpuTileBox(shape.h, 0, shape.w, [start, 0, 0, 0])
-    row_bytes = shape.w * shape.c * operand.dtype.size_bytes
+    in_bricks = placement.layout is Layout.NHCWB16
+    channels = round_up(shape.c, BRICK_CHANNELS) if in_bricks else shape.c
+    row_bytes = shape.w * channels * operand.dtype.size_bytes
     slot = view.first_row % placement.rows
     upper = min(shape.h, placement.rows - slot)
     first = placement.offset + slot * row_bytes

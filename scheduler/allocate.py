@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from tvm_ethosu.scheduler.errors import InternalError
-from tvm_ethosu.scheduler.ir import Tensor
+from tvm_ethosu.scheduler.layouts import Layouts
 from tvm_ethosu.scheduler.liveness import Lent, align
 from tvm_ethosu.scheduler.plan import Buffer, Overlap, Schedule
 
@@ -51,7 +51,7 @@ def _lowest_start(forbidden: Iterable[tuple[int, int]], least: int) -> int:
     return address
 
 
-def least_distance(overlap: Overlap, tensors: Mapping[str, Tensor]) -> int:
+def least_distance(overlap: Overlap, layouts: Layouts) -> int:
     """Return the distance between the starts of two tensors that may overlap.
 
     Going downwards, ``target`` begins at least this much before ``source``; going upwards, at
@@ -59,7 +59,7 @@ def least_distance(overlap: Overlap, tensors: Mapping[str, Tensor]) -> int:
     """
     if not overlap.direction.upwards:
         return overlap.distance_bytes
-    source, target = (tensors[name].size_bytes for name in (overlap.source, overlap.target))
+    source, target = (layouts.size_bytes(name) for name in (overlap.source, overlap.target))
     return align(source - target + overlap.distance_bytes)
 
 
@@ -67,7 +67,7 @@ class _Conflicts:
     """Which start addresses of one buffer another one rules out."""
 
     def __init__(self, schedule: Schedule) -> None:
-        self.tensors = schedule.graph.tensors
+        self.layouts = schedule.layouts
         self.overlaps = {(o.source, o.target): o for o in schedule.overlaps}
 
     def forbidden(self, buffer: Buffer, placed: Buffer, at: int) -> tuple[tuple[int, int], ...]:
@@ -84,7 +84,7 @@ class _Conflicts:
             return ((low, high),)
         if overlap.in_place:
             return (low, at), (at, high)
-        distance = least_distance(overlap, self.tensors)
+        distance = least_distance(overlap, self.layouts)
         if (grows is not None) != overlap.direction.upwards:
             return ((max(low, at - distance), high),)
         return ((low, min(high, at + distance)),)
@@ -238,7 +238,7 @@ def _may_overlap(allocation: Allocation, one: str, other: str) -> bool:
             target = allocation.addresses[overlap.target]
             if overlap.in_place:
                 return source == target
-            distance = least_distance(overlap, allocation.schedule.graph.tensors)
+            distance = least_distance(overlap, allocation.schedule.layouts)
             ahead = target - source if overlap.direction.upwards else source - target
             return ahead >= distance
     return False

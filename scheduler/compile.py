@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from tvm_ethosu.scheduler.allocate import Allocation, allocate, peak_operator
 from tvm_ethosu.scheduler.arch import ALIGN_BYTES
 from tvm_ethosu.scheduler.dump import short_origin
 from tvm_ethosu.scheduler.errors import Infeasible
-from tvm_ethosu.scheduler.estimator import Estimator
+from tvm_ethosu.scheduler.estimator import Estimator, worth_padding
 from tvm_ethosu.scheduler.ir import NpuGraph
+from tvm_ethosu.scheduler.layouts import choose_layouts
 from tvm_ethosu.scheduler.plan import Schedule, Segment, plan_segments, plan_whole_tensors
 from tvm_ethosu.scheduler.ports import Hardware
 from tvm_ethosu.scheduler.prefetch import add_transfers, repeat_transfers
@@ -43,42 +45,50 @@ def schedule(
             it holds.
         InternalError: the graph breaks an invariant of ``verify_graph``.
     """
-    estimator = Estimator(verify_graph(graph), hardware)
-    whole = plan_whole_tensors(graph)
+    compact = Estimator(choose_layouts(verify_graph(graph)), hardware)
+    padded = worth_padding(compact)
     if objective is Objective.PERFORMANCE and budget_bytes is None:
-        return allocate(add_transfers(whole, estimator, None))
-    search = PlanSearch(estimator)
+        estimator = compact if padded is None else compact.with_layouts(padded)
+        return allocate(add_transfers(plan_whole_tensors(estimator.layouts), estimator, None))
+    search = PlanSearch(compact)
+    searches = [search]
+    if padded is not None:
+        searches.append(PlanSearch(compact.with_layouts(padded)))
     if objective is Objective.PERFORMANCE and budget_bytes is not None:
-        found = _fastest(search, budget_bytes)
+        found = _fastest(searches, budget_bytes)
         if found is not None:
             return found
-    least = _least(search, allocate(whole))
+    least = _least(search, allocate(plan_whole_tensors(search.layouts)))
     if budget_bytes is not None and least.scratch_bytes > budget_bytes:
         raise _infeasible(least, budget_bytes)
-    fastest = _fastest(search, least.scratch_bytes)
-    return fastest or allocate(add_transfers(least.schedule, estimator, _NOTHING_MOVED))
+    fastest = _fastest(searches, least.scratch_bytes)
+    return fastest or allocate(add_transfers(least.schedule, compact, _NOTHING_MOVED))
 
 
 @dataclass(frozen=True)
 class Decisions:
     """What a plan was found for: with it the plan is made again without a search.
 
-    ``moves`` has for operators whose weights a transfer brings in the segment that it precedes.
+    ``moves`` has for operators whose weights a transfer brings in the segment that it precedes,
+    ``padded`` the tensors that lie in bricks although that takes more bytes.
     """
 
     segments: tuple[Segment, ...]
     moves: tuple[tuple[int, int], ...]
+    padded: tuple[str, ...] = ()
 
 
 def decisions_of(schedule: Schedule) -> Decisions:
     """Return the decisions behind a schedule."""
-    return Decisions(schedule.segments, tuple((t.op, t.before) for t in schedule.transfers))
+    moves = tuple((t.op, t.before) for t in schedule.transfers)
+    return Decisions(schedule.segments, moves, tuple(sorted(schedule.layouts.padded)))
 
 
 def repeat(graph: NpuGraph, decisions: Decisions, hardware: Hardware) -> Allocation:
     """Return the plan of a graph that was planned before, with the decisions made then."""
-    plan = plan_segments(verify_graph(graph), decisions.segments)
-    return allocate(repeat_transfers(plan, Estimator(graph, hardware), dict(decisions.moves)))
+    layouts = choose_layouts(verify_graph(graph), decisions.padded)
+    plan = plan_segments(layouts, decisions.segments)
+    return allocate(repeat_transfers(plan, Estimator(layouts, hardware), dict(decisions.moves)))
 
 
 _Variants = Callable[[Schedule, Estimator, int], Iterator[Schedule]]
@@ -97,13 +107,13 @@ def _memory_only(plan: Schedule, _estimator: Estimator, _budget_bytes: int) -> I
     yield plan
 
 
-def _fastest(search: PlanSearch, budget_bytes: int) -> Allocation | None:
+def _fastest(searches: Iterable[PlanSearch], budget_bytes: int) -> Allocation | None:
     """Return the fastest of the plans that are found within a budget, or None if there is none.
 
     A plan for a little less may be the faster one: what it leaves holds weights.
     """
     return min(
-        _within(search, budget_bytes, _fastest_first),
+        chain.from_iterable(_within(s, budget_bytes, _fastest_first) for s in searches),
         key=lambda allocation: (allocation.schedule.cycles, allocation.scratch_bytes),
         default=None,
     )
@@ -116,7 +126,7 @@ def _within(search: PlanSearch, budget_bytes: int, variants: _Variants) -> Itera
         segments = search.find(limit_bytes)
         if segments is None:
             return
-        plan = plan_segments(search.graph, segments)
+        plan = plan_segments(search.layouts, segments)
         for variant in variants(plan, search.estimator, budget_bytes):
             allocation = allocate(variant)
             if allocation.scratch_bytes <= budget_bytes:
@@ -142,7 +152,7 @@ def _least(search: PlanSearch, whole: Allocation) -> Allocation:
     halving.
     """
     peak, segments = search.lowest()
-    lowest = allocate(plan_segments(search.graph, segments))
+    lowest = allocate(plan_segments(search.layouts, segments))
     best = min(whole, lowest, key=lambda allocation: allocation.scratch_bytes)
     impossible = peak - ALIGN_BYTES
     while best.scratch_bytes - impossible > ALIGN_BYTES:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from tvm_ethosu.scheduler.arch import Layout
 from tvm_ethosu.scheduler.blocks import legal_blocks
 from tvm_ethosu.scheduler.cost import Parameters, Reals, Work, operation_cycles, transfer_cycles
 from tvm_ethosu.scheduler.engine import operations
 from tvm_ethosu.scheduler.integers import Integers
-from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, Move, NpuGraph, NpuOp, Shape
-from tvm_ethosu.scheduler.plan import choose_layouts
+from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, Move, NpuOp, Shape
+from tvm_ethosu.scheduler.layouts import Layouts, can_be_bricks, choose_layouts
 from tvm_ethosu.scheduler.ports import Block, Hardware, Timed
 from tvm_ethosu.scheduler.stripes import Rows, cut_op, input_rows
 
@@ -46,18 +47,42 @@ class Choices:
 _Cut = tuple[int, ...]
 
 
-class Estimator:
-    """Knows what the steps of one graph cost on some hardware."""
+# An operator, and how its operands lie.
+_Laid = tuple[int, tuple[Layout, ...]]
 
-    def __init__(self, graph: NpuGraph, hardware: Hardware) -> None:
-        self.graph = graph
+
+@dataclass(frozen=True)
+class _Known:
+    """What has been found out about a graph on some hardware, whatever the layouts."""
+
+    fastest: dict[tuple[_Laid, _Cut, bool], Mapping[int, Timed]] = field(default_factory=dict)
+    exact: dict[tuple[_Laid, _Cut, bool, int], Timed] = field(default_factory=dict)
+    blocks: dict[tuple[int, _Cut], Integers] = field(default_factory=dict)
+    deepest: dict[int, int] = field(default_factory=dict)
+    sizes: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+class Estimator:
+    """Knows what the steps of one graph cost on some hardware, its tensors laid out in one way."""
+
+    def __init__(self, layouts: Layouts, hardware: Hardware, known: _Known | None = None) -> None:
+        self.layouts = layouts
+        self.graph = layouts.graph
         self.hardware = hardware
-        self.layouts = choose_layouts(graph)
-        self._fastest: dict[tuple[int, _Cut, bool], Mapping[int, Timed]] = {}
-        self._exact: dict[tuple[int, _Cut, bool, int], Timed] = {}
-        self._blocks: dict[tuple[int, _Cut], Integers] = {}
-        self._deepest: dict[int, int] = {}
-        self._sizes: dict[tuple[int, int], int] = {}
+        self._known = known or _Known()
+        self._laid = [
+            (index, tuple(layouts.by_tensor[o.tensor] for o in (*op.inputs, op.ofm)))
+            for index, op in enumerate(self.graph.ops)
+        ]
+
+    def with_layouts(self, layouts: Layouts) -> Estimator:
+        """Return an estimator for the same graph with other layouts."""
+        return Estimator(layouts, self.hardware, self._known)
+
+    def whole_cycles(self, index: int) -> float:
+        """Return the cycles of an operator in one go, its weights where they are."""
+        rows = Rows(0, self.graph.ops[index].ofm.shape.h)
+        return self.choices(index, [rows]).streamed.cycles
 
     def choices(self, index: int, rows: Sequence[Rows]) -> Choices:
         """Return the blocks that make an operator's steps fastest, both ways."""
@@ -115,17 +140,17 @@ class Estimator:
         The size of weights differs by little from depth to depth: that of the deepest stands for
         all while depths are compared.
         """
-        key = (index, cut, in_sram)
-        if key not in self._fastest:
+        key, known = (self._laid[index], cut, in_sram), self._known
+        if key not in known.fastest:
             op = cut_op(self.graph.ops[index], rows)
             if isinstance(op, Move):
-                self._fastest[key] = {0: self._moved(op)}
+                known.fastest[key] = {0: self._moved(op)}
             else:
                 blocks = self._legal(index, cut, op)
-                depth = self._deepest.setdefault(index, int(blocks[:, 2].max()))
+                depth = known.deepest.setdefault(index, int(blocks[:, 2].max()))
                 cycles = self._cycles(op, blocks, self._parameters(index, depth, in_sram))
-                self._fastest[key] = _best_of_each_depth(blocks, cycles)
-        return self._fastest[key]
+                known.fastest[key] = _best_of_each_depth(blocks, cycles)
+        return known.fastest[key]
 
     def _timed(self, index: int, rows: Rows, cut: _Cut, depth: int, in_sram: bool) -> Timed:
         """Return the fastest block of a depth with the size that weights have for it."""
@@ -133,21 +158,24 @@ class Estimator:
         parameters = self._parameters(index, depth, in_sram)
         if parameters is None:
             return found
-        key = (index, cut, in_sram, depth)
-        if key not in self._exact:
-            op, blocks = cut_op(self.graph.ops[index], rows), self._blocks[index, cut]
+        key, exact = (self._laid[index], cut, in_sram, depth), self._known.exact
+        if key not in exact:
+            op = cut_op(self.graph.ops[index], rows)
+            blocks = self._legal(index, cut, op)
             blocks = blocks[blocks[:, 2] == depth]
             cycles = self._cycles(op, blocks, parameters)
-            self._exact[key] = _best_of_each_depth(blocks, cycles)[depth]
-        return self._exact[key]
+            exact[key] = _best_of_each_depth(blocks, cycles)[depth]
+        return exact[key]
 
     def _legal(self, index: int, cut: _Cut, op: NpuOp) -> Integers:
-        if (index, cut) not in self._blocks:
-            self._blocks[index, cut] = legal_blocks(op, self.hardware.target)
-        return self._blocks[index, cut]
+        blocks = self._known.blocks
+        if (index, cut) not in blocks:
+            blocks[index, cut] = legal_blocks(op, self.hardware.target)
+        return blocks[index, cut]
 
     def _cycles(self, op: NpuOp, blocks: Integers, parameters: Parameters | None) -> Reals:
-        return operation_cycles(Work(op, blocks, self.layouts, self.hardware.target, parameters))
+        layouts = self.layouts.by_tensor
+        return operation_cycles(Work(op, blocks, layouts, self.hardware.target, parameters))
 
     def _moved(self, op: Move) -> Timed:
         """Return the copies of a move, each with its fastest block."""
@@ -174,9 +202,9 @@ class Estimator:
         op, key = self.graph.ops[index], (index, depth)
         if not isinstance(op, Conv2D | DepthwiseConv2D):
             return 0
-        if key not in self._sizes:
-            self._sizes[key] = self.hardware.parameters.size_bytes(self.graph, op, depth)
-        return self._sizes[key]
+        if key not in self._known.sizes:
+            self._known.sizes[key] = self.hardware.parameters.size_bytes(self.graph, op, depth)
+        return self._known.sizes[key]
 
 
 def _best_of_each_depth(blocks: Integers, cycles: Reals) -> Mapping[int, Timed]:
@@ -188,3 +216,24 @@ def _best_of_each_depth(blocks: Integers, cycles: Reals) -> Mapping[int, Timed]:
         h, w, c = (int(extent) for extent in blocks[position])
         found[c] = Timed(float(cycles[position]), (Block(h, w, c),))
     return found
+
+
+def worth_padding(compact: Estimator) -> Layouts | None:
+    """Return layouts with bricks also where they take more bytes but fewer cycles, if any do.
+
+    A tensor gains if the operators that touch it do so together, each in one go.
+    """
+    graph = compact.graph
+    candidates = [t.name for t in graph.tensors.values() if can_be_bricks(graph, t)]
+    everything = choose_layouts(graph, candidates)
+    if not everything.padded:
+        return None
+    padded, gains = compact.with_layouts(everything), dict.fromkeys(everything.padded, 0.0)
+    for index, op in enumerate(graph.ops):
+        touched = gains.keys() & {operand.tensor for operand in (*op.inputs, op.ofm)}
+        if touched:
+            gain = compact.whole_cycles(index) - padded.whole_cycles(index)
+            for name in touched:
+                gains[name] += gain
+    chosen = [name for name, gain in gains.items() if gain > 0]
+    return choose_layouts(graph, chosen) if chosen else None

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import MappingProxyType
 
-from tvm_ethosu.scheduler.arch import BRICK_CHANNELS, Layout
-from tvm_ethosu.scheduler.ir import Add, ElementWise, NpuGraph, Requantize, Tensor
+from tvm_ethosu.scheduler.ir import Add, ElementWise, NpuGraph, Requantize
+from tvm_ethosu.scheduler.layouts import Layouts
 from tvm_ethosu.scheduler.liveness import (
     Lent,
     LiveRange,
@@ -103,16 +102,13 @@ class Schedule:
     graph: NpuGraph
     segments: tuple[Segment, ...]
     steps: tuple[Step, ...]
-    layouts: Mapping[str, Layout]
+    layouts: Layouts
     buffers: tuple[Buffer, ...]
     overlaps: tuple[Overlap, ...] = ()
     timed: tuple[Timed, ...] = ()
     transfers: tuple[Transfer, ...] = ()
     cycles: float = 0.0
     lent: tuple[Lent, ...] = ()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "layouts", MappingProxyType(dict(self.layouts)))
 
     @cached_property
     def segment_of(self) -> tuple[int, ...]:
@@ -125,27 +121,6 @@ def positions_of(segments: Sequence[Segment]) -> tuple[int, ...]:
     return tuple(n for n, s in enumerate(segments) for _ in range(s.start, s.stop))
 
 
-def choose_layout(graph: NpuGraph, tensor: Tensor) -> Layout:
-    """Return NHCWB16 for an inner tensor that loses no bytes by it and is seen in one shape."""
-    in_bricks = (
-        tensor.shape.c % BRICK_CHANNELS == 0
-        and tensor.name in graph.inner_tensors
-        and tensor.name not in graph.reshaped_tensors
-        and tensor.name not in graph.dense_tensors
-    )
-    return Layout.NHCWB16 if in_bricks else Layout.NHWC
-
-
-def choose_layouts(graph: NpuGraph) -> Mapping[str, Layout]:
-    """Return the layout of every tensor."""
-    return {name: choose_layout(graph, tensor) for name, tensor in graph.tensors.items()}
-
-
-def row_bytes(tensor: Tensor) -> int:
-    """Return the bytes of one row; both layouts take the same, see ``choose_layout``."""
-    return tensor.shape.w * tensor.shape.c * tensor.dtype.size_bytes
-
-
 @dataclass(frozen=True)
 class SegmentPlan:
     """A segment's steps, the buffers that it writes, and the one that may grow into another."""
@@ -155,53 +130,53 @@ class SegmentPlan:
     buffers: tuple[Buffer, ...]
     overlap: Overlap | None
 
-    def blocks(self, graph: NpuGraph, before: Mapping[str, int]) -> list[int]:
+    def blocks(self, layouts: Layouts, before: Mapping[str, int]) -> list[int]:
         """Return the sizes of the memory in use during the segment, each in one piece.
 
         Tensors of which one grows into the other are one piece. ``before`` has those of tensors
         from before the segment.
         """
         sizes = {buffer.tensor: buffer.size_bytes for buffer in self.buffers}
-        return joined_blocks(graph, {**before, **sizes}, filter(None, [self.overlap]))
+        return joined_blocks(layouts, {**before, **sizes}, filter(None, [self.overlap]))
 
 
 def joined_blocks(
-    graph: NpuGraph, sizes: Mapping[str, int], overlaps: Iterable[Overlap]
+    layouts: Layouts, sizes: Mapping[str, int], overlaps: Iterable[Overlap]
 ) -> list[int]:
     """Return the sizes of memory blocks, of tensors that overlap the size of both together."""
     blocks = dict(sizes)
     for overlap in overlaps:
-        blocks[overlap.target] -= saved_bytes(graph, overlap)
+        blocks[overlap.target] -= saved_bytes(layouts, overlap)
         if overlap.source in blocks:
             blocks[overlap.target] += blocks.pop(overlap.source)
     return [size for size in blocks.values() if size]
 
 
 def plan_segment(
-    graph: NpuGraph,
+    layouts: Layouts,
     segment: Segment,
     ranges: Mapping[str, LiveRange],
     direction: Direction = DOWNWARDS,
 ) -> SegmentPlan:
     """Return the plan of one segment; ``ranges`` are the graph's ``uses``."""
-    plain = _plan_segment(graph, segment, ranges, direction, None)
-    trail = _trail(graph, segment, ranges)
+    plain = _plan_segment(layouts, segment, ranges, direction, None)
+    trail = _trail(layouts, segment, ranges)
     if trail is None:
         return plain
-    trailing = _plan_segment(graph, segment, ranges, direction, trail)
-    return min(plain, trailing, key=lambda plan: sum(plan.blocks(graph, {})))
+    trailing = _plan_segment(layouts, segment, ranges, direction, trail)
+    return min(plain, trailing, key=lambda plan: sum(plan.blocks(layouts, {})))
 
 
-def _trail(graph: NpuGraph, segment: Segment, ranges: Mapping[str, LiveRange]) -> Trail | None:
+def _trail(layouts: Layouts, segment: Segment, ranges: Mapping[str, LiveRange]) -> Trail | None:
     """Return how a segment's result may follow in the place of an input that ends there."""
-    last = segment.stop - 1
+    graph, last = layouts.graph, segment.stop - 1
     target = graph.ops[last].ofm.tensor
     reads = {operand.tensor for operand in graph.ops[last].inputs}
     if target not in ranges or target not in graph.rolling_tensors:
         return None
     for source in _ending_inputs(graph, segment):
-        if source not in reads and _fits_into(graph, target, source):
-            rows = row_bytes(graph.tensors[source]), row_bytes(graph.tensors[target])
+        if source not in reads and _fits_into(layouts, target, source):
+            rows = layouts.row_bytes(source), layouts.row_bytes(target)
             return Trail(source, *rows)
     return None
 
@@ -217,50 +192,49 @@ def _ending_inputs(graph: NpuGraph, segment: Segment) -> list[str]:
     ]
 
 
-def _fits_into(graph: NpuGraph, target: str, source: str) -> bool:
-    return align(graph.tensors[target].size_bytes) <= graph.tensors[source].size_bytes
+def _fits_into(layouts: Layouts, target: str, source: str) -> bool:
+    return align(layouts.size_bytes(target)) <= layouts.size_bytes(source)
 
 
 def _plan_segment(
-    graph: NpuGraph,
+    layouts: Layouts,
     segment: Segment,
     ranges: Mapping[str, LiveRange],
     direction: Direction,
     trail: Trail | None,
 ) -> SegmentPlan:
-    start, stop = segment.start, segment.stop
+    graph, start, stop = layouts.graph, segment.start, segment.stop
     kept = kept_tensors(graph, start, stop)
     stripes = Stripes(segment.stripe_rows, segment.fine)
     steps = segment_steps(graph, start, stop, stripes, kept, direction, trail)
     use = row_use(graph, steps, direction)
-    buffers = _segment_buffers(graph, segment, kept, rolling_rows(use), ranges)
-    overlap = _best_overlap(graph, segment, kept, use, ranges, direction)
+    buffers = _segment_buffers(layouts, segment, kept, rolling_rows(use), ranges)
+    overlap = _best_overlap(layouts, segment, kept, use, ranges, direction)
     return SegmentPlan(segment, steps, tuple(buffers), overlap)
 
 
 def _segment_buffers(
-    graph: NpuGraph,
+    layouts: Layouts,
     segment: Segment,
     kept: frozenset[str],
     rows: Mapping[str, int],
     ranges: Mapping[str, LiveRange],
 ) -> list[Buffer]:
-    buffers = []
+    graph, buffers = layouts.graph, []
     for op in graph.ops[segment.start : segment.stop]:
         name = op.ofm.tensor
         if name not in ranges:
             continue
-        tensor = graph.tensors[name]
-        height = tensor.shape.h
+        height = graph.tensors[name].shape.h
         in_memory = height if name in kept else min(height, rows.get(name, height))
-        whole = tensor.size_bytes if in_memory == height else in_memory * row_bytes(tensor)
         live = LiveRange(segment.start, max(segment.stop, ranges[name].stop))
-        buffers.append(Buffer(name, align(whole), live, in_memory))
+        size_bytes = align(in_memory * layouts.row_bytes(name))
+        buffers.append(Buffer(name, size_bytes, live, in_memory))
     return buffers
 
 
 def _best_overlap(
-    graph: NpuGraph,
+    layouts: Layouts,
     segment: Segment,
     kept: frozenset[str],
     use: RowUse,
@@ -268,6 +242,7 @@ def _best_overlap(
     direction: Direction,
 ) -> Overlap | None:
     """Return the pair of tensors that saves most when one grows into the other, if any does."""
+    graph = layouts.graph
     sources = [
         name
         for name, live in ranges.items()
@@ -275,25 +250,27 @@ def _best_overlap(
     ]
     targets = [name for name in sorted(kept) if name in ranges and name in graph.rolling_tensors]
     found = [
-        _overlap(graph, use, source, target, direction) for source in sources for target in targets
+        _overlap(layouts, use, source, target, direction)
+        for source in sources
+        for target in targets
     ]
     for source in _ending_inputs(graph, segment):
-        fitting = (target for target in targets if _fits_into(graph, target, source))
-        into = (_overlap(graph, use, source, target, direction) for target in fitting)
+        fitting = (target for target in targets if _fits_into(layouts, target, source))
+        into = (_overlap(layouts, use, source, target, direction) for target in fitting)
         found += [overlap for overlap in into if overlap.distance_bytes == 0]
     return max(
-        (overlap for overlap in found if saved_bytes(graph, overlap) > 0),
-        key=lambda overlap: saved_bytes(graph, overlap),
+        (overlap for overlap in found if saved_bytes(layouts, overlap) > 0),
+        key=lambda overlap: saved_bytes(layouts, overlap),
         default=None,
     )
 
 
 def _overlap(
-    graph: NpuGraph, use: RowUse, source: str, target: str, direction: Direction
+    layouts: Layouts, use: RowUse, source: str, target: str, direction: Direction
 ) -> Overlap:
     """Return how a tensor may grow into another one's rows: in place where that is possible."""
-    rows = row_bytes(graph.tensors[source]), row_bytes(graph.tensors[target])
-    if _is_element_by_element(graph, source, target):
+    rows = layouts.row_bytes(source), layouts.row_bytes(target)
+    if _is_element_by_element(layouts, source, target):
         others = _without_own_reads(use, source, target)
         if overlap_distance(others, source, target, rows) == 0:
             return Overlap(source, target, 0, direction, in_place=True)
@@ -301,18 +278,18 @@ def _overlap(
     return Overlap(source, target, distance, direction)
 
 
-def _is_element_by_element(graph: NpuGraph, source: str, target: str) -> bool:
+def _is_element_by_element(layouts: Layouts, source: str, target: str) -> bool:
     """Return whether each element of a tensor is written where its operator has just read one.
 
     Both must lie alike, so that the blocks that the NPU reads and writes are the same bytes.
     """
-    writer = graph.ops[graph.writers[target]]
+    writer = layouts.graph.ops[layouts.graph.writers[target]]
     read = [operand for operand in writer.inputs if operand.tensor == source]
     alike = bool(read) and all(
         operand.shape == writer.ofm.shape and operand.dtype is writer.ofm.dtype for operand in read
     )
-    layouts = {choose_layout(graph, graph.tensors[name]) for name in (source, target)}
-    return isinstance(writer, Add | ElementWise | Requantize) and alike and len(layouts) == 1
+    lie_alike = layouts.by_tensor[source] is layouts.by_tensor[target]
+    return isinstance(writer, Add | ElementWise | Requantize) and alike and lie_alike
 
 
 def _without_own_reads(use: RowUse, source: str, target: str) -> RowUse:
@@ -325,12 +302,10 @@ def _without_own_reads(use: RowUse, source: str, target: str) -> RowUse:
     return RowUse(use.writes, {**use.reads, source: reads})
 
 
-def saved_bytes(graph: NpuGraph, overlap: Overlap) -> int:
+def saved_bytes(layouts: Layouts, overlap: Overlap) -> int:
     """Return how much less two overlapping tensors take than two apart."""
-    source, target = (
-        align(graph.tensors[name].size_bytes) for name in (overlap.source, overlap.target)
-    )
-    if overlap.source in graph.inputs:
+    source, target = (align(layouts.size_bytes(n)) for n in (overlap.source, overlap.target))
+    if overlap.source in layouts.graph.inputs:
         return target
     return source + target - max(source + overlap.distance_bytes, target)
 
@@ -363,19 +338,20 @@ def _moves_on(overlap: Overlap, grown: Mapping[str, Direction]) -> bool:
     return overlap.distance_bytes > 0 and grown.get(overlap.source) == DOWNWARDS
 
 
-def plan_segments(graph: NpuGraph, segments: Sequence[Segment]) -> Schedule:
-    """Schedule the graph's operators in the given order, cut into these segments.
+def plan_segments(layouts: Layouts, segments: Sequence[Segment]) -> Schedule:
+    """Schedule a graph's operators in the given order, cut into these segments.
 
     Where one tensor after the other grows into the one before, the direction of the stripes
     changes each time, so that they move up and down instead of away.
     """
+    graph = layouts.graph
     ranges = uses(graph)
     plans: list[SegmentPlan] = []
     grown: dict[str, Direction] = {}
     for segment in segments:
-        plan = plan_segment(graph, segment, ranges)
+        plan = plan_segment(layouts, segment, ranges)
         if plan.overlap is not None and _moves_on(plan.overlap, grown):
-            plan = plan_segment(graph, segment, ranges, UPWARDS)
+            plan = plan_segment(layouts, segment, ranges, UPWARDS)
         if plan.overlap is not None:
             grown[plan.overlap.target] = plan.overlap.direction
         plans.append(plan)
@@ -384,7 +360,7 @@ def plan_segments(graph: NpuGraph, segments: Sequence[Segment]) -> Schedule:
         graph,
         tuple(segments),
         tuple(step for plan in plans for step in plan.steps),
-        choose_layouts(graph),
+        layouts,
         tuple(_end_with_segments(buffers, segments)),
         tuple(plan.overlap for plan in plans if plan.overlap is not None),
         lent=_busy_in_segments(lent_arguments(graph), segments),
@@ -396,6 +372,6 @@ def whole_segments(graph: NpuGraph) -> tuple[Segment, ...]:
     return tuple(Segment(i, i + 1, op.ofm.shape.h) for i, op in enumerate(graph.ops))
 
 
-def plan_whole_tensors(graph: NpuGraph) -> Schedule:
+def plan_whole_tensors(layouts: Layouts) -> Schedule:
     """Schedule operators in the given order, every inner tensor whole."""
-    return plan_segments(graph, whole_segments(graph))
+    return plan_segments(layouts, whole_segments(layouts.graph))

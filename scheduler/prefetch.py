@@ -131,7 +131,7 @@ def _memory(schedule: Schedule, segment: Segment) -> tuple[list[int], list[int]]
     sizes = {b.tensor: b.size_bytes for b in schedule.buffers if b.live.overlaps(live)}
     writers = schedule.graph.writers
     made = [o for o in schedule.overlaps if live.start <= writers[o.target] < live.stop]
-    return joined_blocks(schedule.graph, sizes, made), rooms_during(schedule.lent, live)
+    return joined_blocks(schedule.layouts, sizes, made), rooms_during(schedule.lent, live)
 
 
 def add_transfers(schedule: Schedule, estimator: Estimator, budget_bytes: int | None) -> Schedule:

@@ -100,11 +100,12 @@ class PlanSearch:
     def __init__(self, estimator: Estimator) -> None:
         self.estimator = estimator
         self.graph = estimator.graph
+        self.layouts = estimator.layouts
         self.is_small = len(self.graph.ops) <= _SMALL_GRAPH
         self.ranges = uses(self.graph)
         self.lent = lent_arguments(self.graph)
         self.most_lent = sum(lent.size_bytes for lent in self.lent)
-        self.sizes = {name: align(self.graph.tensors[name].size_bytes) for name in self.ranges}
+        self.sizes = {name: align(self.layouts.size_bytes(name)) for name in self.ranges}
         self.plans: dict[Segment, tuple[SegmentPlan, int]] = {}
         self.prices: dict[Segment, _Priced] = {}
         self.singles = [self.peak_bytes(segment) for segment in whole_segments(self.graph)]
@@ -115,8 +116,8 @@ class PlanSearch:
 
     def _planned(self, segment: Segment) -> tuple[SegmentPlan, int]:
         if segment not in self.plans:
-            plan = plan_segment(self.graph, segment, self.ranges)
-            blocks = plan.blocks(self.graph, self._before(segment.start))
+            plan = plan_segment(self.layouts, segment, self.ranges)
+            blocks = plan.blocks(self.layouts, self._before(segment.start))
             rooms = rooms_during(self.lent, LiveRange(segment.start, segment.stop))
             self.plans[segment] = plan, scratch_beside(blocks, rooms)
         return self.plans[segment]

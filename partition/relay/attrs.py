@@ -26,6 +26,7 @@ _OVERWRITE_INPUTS = "overwrite_inputs"
 _DISPOSABLE = "disposable_arguments"
 _SEGMENTS = "segments"
 _MOVES = "moves"
+_PADDED = "padded_tensors"
 _USED_MEMORY = "used_memory"
 # Attributes are integers; no budget is below zero by a byte.
 _NO_BUDGET = -1
@@ -75,6 +76,7 @@ def write_attrs(function: relay.Function, attrs: FunctionAttrs) -> relay.Functio
         _DISPOSABLE: sorted(attrs.disposable),
         _SEGMENTS: [list(map(int, astuple(one))) for one in attrs.decisions.segments],
         _MOVES: [list(move) for move in attrs.decisions.moves],
+        _PADDED: list(attrs.decisions.padded),
     }
     for key, value in values.items():
         function = function.with_attr(key, value)
@@ -86,7 +88,8 @@ def _read_decisions(attrs: Mapping[str, Any]) -> Decisions:
         Segment(int(start), int(stop), int(rows), bool(int(fine)))
         for start, stop, rows, fine in attrs[_SEGMENTS]
     )
-    return Decisions(segments, tuple((int(op), int(before)) for op, before in attrs[_MOVES]))
+    moves = tuple((int(op), int(before)) for op, before in attrs[_MOVES])
+    return Decisions(segments, moves, tuple(str(name) for name in attrs[_PADDED]))
 
 
 def read_attrs(function: relay.Function) -> FunctionAttrs:

@@ -31,7 +31,7 @@ def _reports(program: Program, arch: Arch) -> list[sim.CycleReport]:
 def _planned_cycles(allocation: Allocation, arch: Arch) -> list[float]:
     """What the plan counts for each command, one after the other."""
     schedule = allocation.schedule
-    estimator = Estimator(schedule.graph, compiling.hardware(arch))
+    estimator = Estimator(schedule.layouts, compiling.hardware(arch))
     timed = iter(schedule.timed)
     return [
         next(timed).cycles if isinstance(c, Kernel) else estimator.transfer_cycles(c.size_bytes)

@@ -10,6 +10,7 @@ from tests.scheduler.builders import chain, plan, random_chain, residual
 from tvm_ethosu.scheduler.allocate import Allocation, allocate, check_allocation, peak_operator
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import Shape
+from tvm_ethosu.scheduler.layouts import choose_layouts
 from tvm_ethosu.scheduler.liveness import Lent, LiveRange, scratch_beside
 from tvm_ethosu.scheduler.plan import Buffer, Overlap, Schedule, plan_whole_tensors
 from tvm_ethosu.scheduler.search import Objective
@@ -38,7 +39,7 @@ def _lent(draw: st.DrawFn) -> tuple[Lent, ...]:
 
 
 def _schedule(buffers: tuple[Buffer, ...], lent: tuple[Lent, ...] = ()) -> Schedule:
-    whole = plan_whole_tensors(chain([Shape(1, 1, 1, 16)] * 2))
+    whole = plan_whole_tensors(choose_layouts(chain([Shape(1, 1, 1, 16)] * 2)))
     return dataclasses.replace(whole, buffers=buffers, lent=lent)
 
 
@@ -90,11 +91,14 @@ def test_peak_is_never_below_what_is_in_use_and_rarely_far_above(
 
 def test_a_chain_needs_its_two_largest_neighbours() -> None:
     shapes = [Shape(1, 8, 8, c) for c in (16, 32, 64, 48, 16, 16)]
-    assert allocate(plan_whole_tensors(chain(shapes))).scratch_bytes == 8 * 8 * (64 + 48)
+    plan = plan_whole_tensors(choose_layouts(chain(shapes)))
+    assert allocate(plan).scratch_bytes == 8 * 8 * (
+        64 + 48
+    )
 
 
 def test_a_residual_block_keeps_its_input_until_the_addition() -> None:
-    allocation = allocate(plan_whole_tensors(residual(Shape(1, 4, 4, 16))))
+    allocation = allocate(plan_whole_tensors(choose_layouts(residual(Shape(1, 4, 4, 16)))))
     assert allocation.scratch_bytes == 2 * 4 * 4 * 16
     index, buffers = peak_operator(allocation)
     assert allocation.schedule.graph.ops[index].name == "second"
@@ -102,14 +106,14 @@ def test_a_residual_block_keeps_its_input_until_the_addition() -> None:
 
 
 def test_the_checker_sees_a_collision() -> None:
-    allocation = allocate(plan_whole_tensors(residual(Shape(1, 4, 4, 16))))
+    allocation = allocate(plan_whole_tensors(choose_layouts(residual(Shape(1, 4, 4, 16)))))
     collided = Allocation(allocation.schedule, {"a": 0, "b": 16}, allocation.scratch_bytes)
     with pytest.raises(InternalError, match="overlap"):
         check_allocation(collided)
 
 
 def test_the_checker_sees_a_buffer_outside() -> None:
-    allocation = allocate(plan_whole_tensors(residual(Shape(1, 4, 4, 16))))
+    allocation = allocate(plan_whole_tensors(choose_layouts(residual(Shape(1, 4, 4, 16)))))
     short = Allocation(allocation.schedule, allocation.addresses, allocation.scratch_bytes - 16)
     with pytest.raises(InternalError, match="leaves the memory of scratch"):
         check_allocation(short)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tvm_ethosu.scheduler.arch import Layout
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import (
     Clamp,
@@ -25,7 +26,7 @@ from tvm_ethosu.scheduler.ir import (
     SumChannels,
     Tensor,
 )
-from tvm_ethosu.scheduler.plan import Layout, plan_whole_tensors
+from tvm_ethosu.scheduler.layouts import choose_layouts
 from tvm_ethosu.scheduler.stripes import Rows, cut_op
 from tvm_ethosu.scheduler.verify import verify_graph
 
@@ -103,7 +104,7 @@ def test_its_text() -> None:
 
 def test_what_is_summed_over_channels_lies_row_by_row() -> None:
     """Although it has 16 channels: the NPU takes no bricks of 32-bit numbers there."""
-    assert plan_whole_tensors(_graph()).layouts["exp"] is Layout.NHWC
+    assert choose_layouts(_graph()).by_tensor["exp"] is Layout.NHWC
 
 
 def test_stripes_cut_what_is_broadcast_along_rows_only_where_it_has_rows() -> None:

@@ -12,6 +12,7 @@ from tests.scheduler.builders import HARDWARE, plan, random_chain
 from tvm_ethosu.scheduler.errors import Infeasible
 from tvm_ethosu.scheduler.estimator import Estimator
 from tvm_ethosu.scheduler.ir import NpuGraph
+from tvm_ethosu.scheduler.layouts import choose_layouts
 from tvm_ethosu.scheduler.plan import Segment
 from tvm_ethosu.scheduler.search import Edge, Objective, PlanSearch
 
@@ -20,7 +21,7 @@ GRAPHS = st.builds(random_chain, st.integers(0, 10_000))
 
 def _all_edges(graph: NpuGraph, budget_bytes: int) -> dict[int, list[Edge]]:
     """Every segment with every power of two as stripe height, fine or not, by its first one."""
-    edges = PlanSearch(Estimator(graph, HARDWARE))
+    edges = PlanSearch(Estimator(choose_layouts(graph), HARDWARE))
     found: dict[int, list[Edge]] = {}
     for start in range(len(graph.ops)):
         for stop in range(start + 1, len(graph.ops) + 1):
@@ -47,7 +48,7 @@ def _paths(edges: dict[int, list[Edge]], start: int, count: int) -> Iterator[tup
 
 
 def _cost(graph: NpuGraph, segments: tuple[Segment, ...], budget_bytes: int) -> tuple[int, float]:
-    search = PlanSearch(Estimator(graph, HARDWARE))
+    search = PlanSearch(Estimator(choose_layouts(graph), HARDWARE))
     edges = [search.edge(segment, budget_bytes) for segment in segments]
     return max(edge.peak_bytes for edge in edges), sum(edge.cycles for edge in edges)
 
@@ -60,11 +61,11 @@ def test_no_plan_within_the_budget_is_faster(seed: int, quarter: int) -> None:
         return
     plans = list(_paths(_all_edges(graph, 0), 0, len(graph.ops)))
     lowest, highest = min(p for p, _ in plans), max(p for p, _ in plans)
-    assert PlanSearch(Estimator(graph, HARDWARE)).lowest()[0] == lowest
+    assert PlanSearch(Estimator(choose_layouts(graph), HARDWARE)).lowest()[0] == lowest
     budget = lowest + (highest - lowest) * quarter // 4
     plans = list(_paths(_all_edges(graph, budget), 0, len(graph.ops)))
     best = min(cycles for peak, cycles in plans if peak <= budget)
-    segments = PlanSearch(Estimator(graph, HARDWARE)).find(budget)
+    segments = PlanSearch(Estimator(choose_layouts(graph), HARDWARE)).find(budget)
     assert segments is not None
     peak, cycles = _cost(graph, segments, budget)
     assert peak <= budget
@@ -74,7 +75,7 @@ def test_no_plan_within_the_budget_is_faster(seed: int, quarter: int) -> None:
 @given(GRAPHS)
 @settings(derandomize=True, deadline=None, max_examples=40)
 def test_a_larger_budget_never_has_a_slower_path(graph: NpuGraph) -> None:
-    search = PlanSearch(Estimator(graph, HARDWARE))
+    search = PlanSearch(Estimator(choose_layouts(graph), HARDWARE))
     least = plan(graph, None, Objective.SIZE).scratch_bytes
     whole = plan(graph, None).scratch_bytes
     last = None

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tests.scheduler.builders import chain, random_chain, residual
 from tvm_ethosu.scheduler.allocate import allocate
 from tvm_ethosu.scheduler.ir import DType, NpuGraph, Shape, Tensor
+from tvm_ethosu.scheduler.layouts import Layouts, choose_layouts
 from tvm_ethosu.scheduler.liveness import kept_tensors, uses
-from tvm_ethosu.scheduler.plan import Overlap, Segment, plan_segment, plan_segments, row_bytes
+from tvm_ethosu.scheduler.plan import Overlap, Segment, plan_segment, plan_segments
 from tvm_ethosu.scheduler.stripes import (
     DOWNWARDS,
     UPWARDS,
@@ -75,49 +76,51 @@ def test_a_rolling_buffer_never_loses_a_row_that_is_read_later(
             held[op.ofm.tensor][row % depth[op.ofm.tensor]] = row
 
 
-def _check_overlap(graph: NpuGraph, overlap: Overlap, steps: tuple[Step, ...]) -> None:
+def _check_overlap(layouts: Layouts, overlap: Overlap, steps: tuple[Step, ...]) -> None:
     """Replay the steps on addresses and see that no live row of the source is written over."""
-    source, target = graph.tensors[overlap.source], graph.tensors[overlap.target]
+    graph, source, target = layouts.graph, overlap.source, overlap.target
     if overlap.direction.upwards:
-        shift = source.size_bytes - target.size_bytes + overlap.distance_bytes
+        shift = layouts.size_bytes(source) - layouts.size_bytes(target) + overlap.distance_bytes
     else:
         shift = -overlap.distance_bytes
     reads = [
         input_rows(graph.ops[step.op], operand, step.rows)
         for step in steps
         for operand in graph.ops[step.op].inputs
-        if operand.tensor == source.name
+        if operand.tensor == source
     ]
     positions = [
         position
         for position, step in enumerate(steps)
         for operand in graph.ops[step.op].inputs
-        if operand.tensor == source.name
+        if operand.tensor == source
     ]
     for position, step in enumerate(steps):
-        if graph.ops[step.op].ofm.tensor != target.name:
+        if graph.ops[step.op].ofm.tensor != target:
             continue
-        start = shift + step.rows.start * row_bytes(target)
-        stop = shift + step.rows.stop * row_bytes(target)
+        start = shift + step.rows.start * layouts.row_bytes(target)
+        stop = shift + step.rows.stop * layouts.row_bytes(target)
         for at, rows in zip(positions, reads, strict=True):
             if at >= position:
-                first, last = rows.start * row_bytes(source), rows.stop * row_bytes(source)
+                row = layouts.row_bytes(source)
+                first, last = rows.start * row, rows.stop * row
                 assert stop <= first or start >= last
 
 
-@given(st.integers(0, 10_000), STRIPES, DIRECTIONS)
+@given(st.integers(0, 10_000), STRIPES, DIRECTIONS, st.booleans())
 @settings(derandomize=True, deadline=None, max_examples=150)
 def test_a_tensor_grows_into_dead_rows_only(
-    seed: int, stripes: Stripes, direction: Direction
+    seed: int, stripes: Stripes, direction: Direction, padded: bool
 ) -> None:
     graph = random_chain(seed, elementwise=False)
+    layouts = choose_layouts(graph, graph.tensors if padded else ())
     ranges = uses(graph)
     for start in range(len(graph.ops) - 1):
         for stop in range(start + 1, len(graph.ops)):
             segment = Segment(start, stop, stripes.rows, stripes.fine)
-            plan = plan_segment(graph, segment, ranges, direction)
+            plan = plan_segment(layouts, segment, ranges, direction)
             if plan.overlap is not None:
-                _check_overlap(graph, plan.overlap, plan.steps)
+                _check_overlap(layouts, plan.overlap, plan.steps)
 
 
 def test_a_cut_operator_pads_only_where_it_meets_the_edge() -> None:
@@ -141,11 +144,13 @@ def test_a_result_follows_in_the_place_of_the_input() -> None:
     """The first convolution runs ahead by what the rows of the result overwrite."""
     graph = chain([Shape(1, 16, 4, 16)] * 4, kernel=3)
     graph = replace(graph, disposable=frozenset(graph.inputs))
-    plan = plan_segment(graph, Segment(0, 2, 1), uses(graph))
+    layouts = choose_layouts(graph)
+    plan = plan_segment(layouts, Segment(0, 2, 1), uses(graph))
     assert plan.overlap is not None
     assert (plan.overlap.source, plan.overlap.distance_bytes) == (graph.inputs[0], 0)
-    _check_overlap(graph, plan.overlap, plan.steps)
-    kept = plan_segment(replace(graph, disposable=frozenset()), Segment(0, 2, 1), uses(graph))
+    _check_overlap(layouts, plan.overlap, plan.steps)
+    keeping = replace(graph, disposable=frozenset())
+    kept = plan_segment(choose_layouts(keeping), Segment(0, 2, 1), uses(keeping))
     assert kept.overlap is None
 
 
@@ -158,9 +163,10 @@ def test_an_input_that_lends_nothing_is_not_written_over() -> None:
     crowded = replace(
         graph, inputs=inputs, tensors={**graph.tensors, **tensors}, disposable=frozenset(inputs)
     )
-    assert plan_segment(crowded, Segment(0, 2, 1), uses(crowded)).overlap is None
+    assert plan_segment(choose_layouts(crowded), Segment(0, 2, 1), uses(crowded)).overlap is None
     segments = [Segment(0, 2, 1), Segment(2, 3, 16)]
-    homes = [dict(allocate(plan_segments(one, segments)).homes) for one in (graph, crowded)]
+    plans = [plan_segments(choose_layouts(one), segments) for one in (graph, crowded)]
+    homes = [dict(allocate(plan).homes) for plan in plans]
     assert homes == [{"t1": "t3"}, {}]
 
 
