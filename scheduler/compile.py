@@ -122,10 +122,14 @@ def _fastest(searches: Iterable[PlanSearch], budget_bytes: int) -> Allocation | 
 def _within(search: PlanSearch, budget_bytes: int, variants: _Variants) -> Iterator[Allocation]:
     """Yield plans that can be placed within a budget, of each share of it the first one."""
     budget_bytes = budget_bytes // ALIGN_BYTES * ALIGN_BYTES
+    seen: set[tuple[Segment, ...]] = set()
     for limit_bytes in _limits(budget_bytes):
         segments = search.find(limit_bytes)
         if segments is None:
             return
+        if segments in seen:
+            continue
+        seen.add(segments)
         plan = plan_segments(search.layouts, segments)
         for variant in variants(plan, search.estimator, budget_bytes):
             allocation = allocate(variant)

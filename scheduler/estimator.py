@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -47,6 +48,18 @@ class Choices:
 _Cut = tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class _Blocks:
+    """The fastest blocks of each cut of an operator, with the size of its weights and scales."""
+
+    timed: Mapping[_Cut, Timed]
+    parameter_bytes: int
+
+    def choice(self, cuts: Sequence[_Cut]) -> OpChoice:
+        """Return those of steps in their order."""
+        return OpChoice(tuple(self.timed[cut] for cut in cuts), self.parameter_bytes)
+
+
 # An operator, and how its operands lie.
 _Laid = tuple[int, tuple[Layout, ...]]
 
@@ -60,6 +73,10 @@ class _Known:
     blocks: dict[tuple[int, _Cut], Integers] = field(default_factory=dict)
     deepest: dict[int, int] = field(default_factory=dict)
     sizes: dict[tuple[int, int], int] = field(default_factory=dict)
+    cuts: dict[tuple[int, int, int], _Cut] = field(default_factory=dict)
+    best: dict[tuple[_Laid, frozenset[tuple[_Cut, int]]], tuple[_Blocks, _Blocks | None]] = field(
+        default_factory=dict
+    )
 
 
 class Estimator:
@@ -86,28 +103,46 @@ class Estimator:
 
     def choices(self, index: int, rows: Sequence[Rows]) -> Choices:
         """Return the blocks that make an operator's steps fastest, both ways."""
-        depth = self._common_depth(index, rows, in_sram=False)
-        streamed = self._choice(index, rows, depth, in_sram=False)
-        depth = self._common_depth(index, rows, in_sram=True) if streamed.parameter_bytes else None
-        if depth is None:
-            return Choices(streamed, None)
-        return Choices(streamed, self._choice(index, rows, depth, in_sram=True))
+        cuts = [self._cut(index, r) for r in rows]
+        examples = dict(zip(cuts, rows, strict=True))
+        streamed, buffered = self._best(index, Counter(cuts), examples)
+        return Choices(streamed.choice(cuts), None if buffered is None else buffered.choice(cuts))
 
     def transfer_cycles(self, size_bytes: int) -> float:
         """Return how long weights and scales of a size take to be moved into SRAM."""
         target = self.hardware.target
         return transfer_cycles(size_bytes, target.constants, target)
 
-    def _common_depth(self, index: int, rows: Sequence[Rows], *, in_sram: bool) -> int | None:
+    def _best(
+        self, index: int, counts: Mapping[_Cut, int], examples: Mapping[_Cut, Rows]
+    ) -> tuple[_Blocks, _Blocks | None]:
+        """Return what ``choices`` does for each cut that is made so often."""
+        key, best = (self._laid[index], frozenset(counts.items())), self._known.best
+        if key not in best:
+            depth = self._common_depth(index, counts, examples, in_sram=False)
+            streamed = self._blocks(index, examples, depth, in_sram=False)
+            depth = None
+            if streamed.parameter_bytes:
+                depth = self._common_depth(index, counts, examples, in_sram=True)
+            buffered = None
+            if depth is not None:
+                buffered = self._blocks(index, examples, depth, in_sram=True)
+            best[key] = streamed, buffered
+        return best[key]
+
+    def _common_depth(
+        self,
+        index: int,
+        counts: Mapping[_Cut, int],
+        examples: Mapping[_Cut, Rows],
+        *,
+        in_sram: bool,
+    ) -> int | None:
         """Return the depth of blocks for which weights are best encoded once for all steps.
 
         None if no depth is legal for all of them.
         """
-        options, counts = {}, dict[_Cut, int]()
-        for r in rows:
-            cut = self._cut(index, r)
-            counts[cut] = counts.get(cut, 0) + 1
-            options[cut] = self._by_depth(index, r, cut, in_sram)
+        options = {c: self._by_depth(index, examples[c], c, in_sram) for c in sorted(counts)}
         common = set.intersection(*(set(timed) for timed in options.values()))
 
         def cycles(depth: int) -> float:
@@ -115,24 +150,26 @@ class Estimator:
 
         return min(sorted(common, reverse=True), key=cycles, default=None)
 
-    def _choice(
-        self, index: int, rows: Sequence[Rows], depth: int | None, *, in_sram: bool
-    ) -> OpChoice:
-        """Return the fastest blocks of a depth; each step's own depth where there is none."""
-        steps = []
-        for r in rows:
-            cut = self._cut(index, r)
+    def _blocks(
+        self, index: int, examples: Mapping[_Cut, Rows], depth: int | None, *, in_sram: bool
+    ) -> _Blocks:
+        """Return the fastest blocks of a depth; each cut's own depth where there is none."""
+        timed = {}
+        for cut, rows in examples.items():
             own = depth
             if own is None:
-                options = self._by_depth(index, r, cut, in_sram)
+                options = self._by_depth(index, rows, cut, in_sram)
                 own = min(options, key=lambda d: (options[d].cycles, -d))
-            steps.append(self._timed(index, r, cut, own, in_sram))
-        size_bytes = 0 if depth is None else self._parameter_bytes(index, depth)
-        return OpChoice(tuple(steps), size_bytes)
+            timed[cut] = self._timed(index, rows, cut, own, in_sram)
+        return _Blocks(timed, 0 if depth is None else self._parameter_bytes(index, depth))
 
     def _cut(self, index: int, rows: Rows) -> _Cut:
-        op = self.graph.ops[index]
-        return (rows.count, *(input_rows(op, operand, rows).count for operand in op.inputs))
+        key, cuts = (index, rows.start, rows.stop), self._known.cuts
+        if key not in cuts:
+            op = self.graph.ops[index]
+            read = (input_rows(op, operand, rows).count for operand in op.inputs)
+            cuts[key] = rows.count, *read
+        return cuts[key]
 
     def _by_depth(self, index: int, rows: Rows, cut: _Cut, in_sram: bool) -> Mapping[int, Timed]:
         """Return the fastest block of each depth for one step.

@@ -7,7 +7,7 @@ reading, runs beside other operators, and needs SRAM until its operator is done.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tvm_ethosu.scheduler.estimator import Estimator
@@ -40,21 +40,44 @@ class _Prefetch:
         self.order = _order(schedule)
         self.budget_bytes = budget_bytes
         self.memory = [_memory(schedule, segment) for segment in schedule.segments]
+        self._runs: dict[tuple[int, tuple[int, ...]], list[tuple[int | None, float]]] = {}
 
     def cycles(self, moves: _Moves) -> float:
         """Return the cycles of the whole schedule with these transfers."""
         line = Timeline(self.slots)
-        numbers: dict[int, int] = {}
-        by_segment: dict[int, list[int]] = {}
+        starting: dict[int, list[int]] = {}
+        moved: dict[int, list[int]] = {}
         for op in sorted(moves):
-            by_segment.setdefault(moves[op], []).append(op)
-        timed = self.timed(moves)
-        for segment, steps in enumerate(self.order):
-            for op in by_segment.get(segment, ()):
-                numbers[op] = line.transfer(self.transfers[op])
-            for op, position in steps:
-                line.kernel(timed[op][position].cycles, numbers.get(op))
+            starting.setdefault(moves[op], []).append(op)
+            moved.setdefault(self.schedule.segment_of[op], []).append(op)
+        arrival: dict[int | None, float] = {None: 0.0}
+        for segment in range(len(self.order)):
+            for op in starting.get(segment, ()):
+                arrival[op] = line.transfer(self.transfers[op])
+            for waiting, cycles in self._runs_of(segment, tuple(moved.get(segment, ()))):
+                line.kernels(cycles, arrival[waiting])
         return line.end
+
+    def _runs_of(self, segment: int, moved: tuple[int, ...]) -> Sequence[tuple[int | None, float]]:
+        """Return a segment's kernels, in runs of which only the first has a transfer to wait for.
+
+        Each has the operator whose weights it waits for, and the cycles of all its kernels.
+        """
+        key = segment, moved
+        if key not in self._runs:
+            runs: list[tuple[int | None, float]] = []
+            waiting = set(moved)
+            for op, position in self.order[segment]:
+                choice = self.ops[op].buffered if op in moved else self.ops[op].streamed
+                assert choice is not None
+                cycles = choice.steps[position].cycles
+                if op in waiting or not runs:
+                    runs.append((op if op in waiting else None, cycles))
+                    waiting.discard(op)
+                else:
+                    runs[-1] = runs[-1][0], runs[-1][1] + cycles
+            self._runs[key] = runs
+        return self._runs[key]
 
     def timed(self, moves: _Moves) -> list[tuple[Timed, ...]]:
         """Return the steps of each operator with these transfers."""

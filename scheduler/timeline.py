@@ -1,11 +1,10 @@
 """The order in time: kernels and transfers side by side, as the command processor starts them.
 
-It goes on until it must wait, or until an engine has no free slot (docs/cycle-model.md).
+It goes on until it must wait, or until an engine has no free slot (docs/cycle-model.md). A kernel
+begins when the one before it ends, so that the limit of two kernels in flight never holds one up.
 """
 
 from __future__ import annotations
-
-_KERNELS_IN_FLIGHT = 2
 
 
 class Timeline:
@@ -14,32 +13,29 @@ class Timeline:
     def __init__(self, transfer_slots: int) -> None:
         self.transfer_slots = transfer_slots
         self.now = 0.0
-        self.kernel_ends: list[float] = []
+        self.kernel_end = 0.0
         self.transfer_ends: list[float] = []
 
-    def transfer(self, cycles: float) -> int:
-        """Start a transfer once all kernels so far have ended; return its number.
+    def transfer(self, cycles: float) -> float:
+        """Start a transfer once all kernels so far have ended; return when it ends.
 
         That its memory may have been theirs is taken for granted.
         """
-        if self.kernel_ends:
-            self.now = max(self.now, self.kernel_ends[-1])
-        before = self.transfer_ends
+        now, before = max(self.now, self.kernel_end), self.transfer_ends
         if len(before) >= self.transfer_slots:
-            self.now = max(self.now, before[-self.transfer_slots])
-        before.append(max(self.now, before[-1] if before else 0.0) + cycles)
-        return len(before) - 1
+            now = max(now, before[-self.transfer_slots])
+        self.now = now
+        end = max(now, before[-1]) + cycles if before else now + cycles
+        before.append(end)
+        return end
 
-    def kernel(self, cycles: float, after: int | None = None) -> None:
-        """Start a kernel, when the transfer of this number has ended."""
-        if after is not None:
-            self.now = max(self.now, self.transfer_ends[after])
-        before = self.kernel_ends
-        if len(before) >= _KERNELS_IN_FLIGHT:
-            self.now = max(self.now, before[-_KERNELS_IN_FLIGHT])
-        before.append(max(self.now, before[-1] if before else 0.0) + cycles)
+    def kernels(self, cycles: float, after: float = 0.0) -> None:
+        """Start a run of kernels of so many cycles, not before the time ``after``."""
+        if after > self.now:
+            self.now = after
+        self.kernel_end = max(self.now, self.kernel_end) + cycles
 
     @property
     def end(self) -> float:
         """Return when everything has ended."""
-        return max(self.kernel_ends[-1:] + self.transfer_ends[-1:], default=0.0)
+        return max([self.kernel_end, *self.transfer_ends[-1:]])
