@@ -9,6 +9,7 @@ from itertools import chain
 
 from tvm_ethosu.scheduler.allocate import Allocation, allocate, peak_operator
 from tvm_ethosu.scheduler.arch import ALIGN_BYTES
+from tvm_ethosu.scheduler.columns import fold_columns
 from tvm_ethosu.scheduler.dump import short_origin
 from tvm_ethosu.scheduler.errors import Infeasible
 from tvm_ethosu.scheduler.estimator import Estimator, worth_padding
@@ -45,7 +46,8 @@ def schedule(
             it holds.
         InternalError: the graph breaks an invariant of ``verify_graph``.
     """
-    compact = Estimator(choose_layouts(verify_graph(graph)), hardware)
+    graph = verify_graph(fold_columns(verify_graph(graph), hardware))
+    compact = Estimator(choose_layouts(graph), hardware)
     padded = worth_padding(compact)
     if objective is Objective.PERFORMANCE and budget_bytes is None:
         estimator = compact if padded is None else compact.with_layouts(padded)
@@ -86,7 +88,8 @@ def decisions_of(schedule: Schedule) -> Decisions:
 
 def repeat(graph: NpuGraph, decisions: Decisions, hardware: Hardware) -> Allocation:
     """Return the plan of a graph that was planned before, with the decisions made then."""
-    layouts = choose_layouts(verify_graph(graph), decisions.padded)
+    graph = verify_graph(fold_columns(verify_graph(graph), hardware))
+    layouts = choose_layouts(graph, decisions.padded)
     plan = plan_segments(layouts, decisions.segments)
     return allocate(repeat_transfers(plan, Estimator(layouts, hardware), dict(decisions.moves)))
 

@@ -19,6 +19,10 @@ from tvm_ethosu.scheduler.ports import Block, Hardware, Timed
 from tvm_ethosu.scheduler.stripes import Rows, cut_op, input_rows
 
 
+# Padded bricks must save so much of a graph's cycles.
+_WORTHWHILE = 0.005
+
+
 @dataclass(frozen=True)
 class OpChoice:
     """Cycles and block configs of each step of an operator, in the order of its steps.
@@ -258,7 +262,8 @@ def _best_of_each_depth(blocks: Integers, cycles: Reals) -> Mapping[int, Timed]:
 def worth_padding(compact: Estimator) -> Layouts | None:
     """Return layouts with bricks also where they take more bytes but fewer cycles, if any do.
 
-    A tensor gains if the operators that touch it do so together, each in one go.
+    A tensor gains if the operators that touch it do so together, each in one go. None where all
+    of them together gain too little to search for plans twice.
     """
     graph = compact.graph
     candidates = [t.name for t in graph.tensors.values() if can_be_bricks(graph, t)]
@@ -272,5 +277,8 @@ def worth_padding(compact: Estimator) -> Layouts | None:
             gain = compact.whole_cycles(index) - padded.whole_cycles(index)
             for name in touched:
                 gains[name] += gain
-    chosen = [name for name, gain in gains.items() if gain > 0]
-    return choose_layouts(graph, chosen) if chosen else None
+    gaining = {name: gain for name, gain in gains.items() if gain > 0}
+    total = sum(compact.whole_cycles(index) for index in range(len(graph.ops)))
+    if sum(gaining.values()) < _WORTHWHILE * total:
+        return None
+    return choose_layouts(graph, gaining)

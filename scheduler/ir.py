@@ -196,7 +196,8 @@ class OpBase:
 
     ``table`` names a constant of 256 values of the OFM's type that replace the results: an 8-bit
     result looks up its own entry (counted from the least value), a 32-bit one is limited to int8
-    for that.
+    for that. ``model_macs`` are the multiply-accumulates of the model's operator where the NPU does
+    more than that.
     """
 
     name: str
@@ -205,6 +206,7 @@ class OpBase:
     clamp: Clamp
     origin: str = field(default="", kw_only=True)
     table: str = field(default="", kw_only=True)
+    model_macs: int = field(default=0, kw_only=True)
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
@@ -230,7 +232,7 @@ class Conv2D(OpBase):
     @property
     def macs(self) -> int:
         """Return OFM elements times kernel elements times IFM channels."""
-        return self.ofm.shape.elements * self.kernel.elements * self.ifm.shape.c
+        return self.model_macs or self.ofm.shape.elements * self.kernel.elements * self.ifm.shape.c
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,7 @@ class Timeline:
 
     def kernels(self, cycles: float, after: float = 0.0) -> None:
         """Start a run of kernels of so many cycles, not before the time ``after``."""
-        if after > self.now:
-            self.now = after
+        self.now = max(self.now, after)
         self.kernel_end = max(self.now, self.kernel_end) + cycles
 
     @property

@@ -92,9 +92,7 @@ def test_peak_is_never_below_what_is_in_use_and_rarely_far_above(
 def test_a_chain_needs_its_two_largest_neighbours() -> None:
     shapes = [Shape(1, 8, 8, c) for c in (16, 32, 64, 48, 16, 16)]
     plan = plan_whole_tensors(choose_layouts(chain(shapes)))
-    assert allocate(plan).scratch_bytes == 8 * 8 * (
-        64 + 48
-    )
+    assert allocate(plan).scratch_bytes == 8 * 8 * (64 + 48)
 
 
 def test_a_residual_block_keeps_its_input_until_the_addition() -> None:
