@@ -52,6 +52,7 @@ _TYPES: Final = {
     (32, 0): ElementType.U32,
     (32, 1): ElementType.S32,
 }
+_LARGEST_NARROW_SCALE: Final = 0xFFFF
 
 
 def decode(words: Words, accelerator: Accelerator) -> Stream:
@@ -234,7 +235,7 @@ class _Common:
         )
         self.blockdep = registers["BLOCKDEP"]
         self.acc_format = registers["ACC_FORMAT"]
-        self.ifm_rounding = registers.field("IFM_PRECISION", "rounding")
+        self.ifm_rounding = Rounding(registers.field("IFM_PRECISION", "rounding"))
 
 
 def _parameters(
@@ -286,7 +287,11 @@ def _build_elementwise(command: Command, registers: _Registers, _: Accelerator) 
     common = _Common(command, registers, windowed=False, full_depth=False)
     scaled = mode in (ElementwiseMode.ADD, ElementwiseMode.SUB) and common.ifm.type.bits < 32
     unary = mode.is_unary
-    opb_scale = registers.optional("OPB_SCALE") if scaled else None
+    scale_mode = ScaleMode(registers.field("IFM_PRECISION", "scale_mode"))
+    opa_scale = _scale(registers, "OPA_SCALE") if scaled else Scale(1, 0)
+    both = scaled and scale_mode is ScaleMode.BOTH_16
+    if both and opa_scale.multiplier > _LARGEST_NARROW_SCALE:
+        raise DecodeError(f"OPA_SCALE {opa_scale.multiplier} has more than the 16 bits of its mode")
     return Elementwise(
         **vars(common),
         mode=mode,
@@ -295,9 +300,9 @@ def _build_elementwise(command: Command, registers: _Registers, _: Accelerator) 
         ifm2_type=None if unary else _element_type(registers, "IFM2_PRECISION"),
         scalar=None if unary else _scalar(registers),
         reversed=not unary and bool(registers.field("IFM2_BROADCAST", "reversed")),
-        scale_mode=ScaleMode(registers.field("IFM_PRECISION", "scale_mode")),
-        opa_scale=_scale(registers, "OPA_SCALE") if scaled else Scale(1, 0),
-        opb_scale=1 if opb_scale is None else opb_scale,
+        scale_mode=scale_mode,
+        opa_scale=opa_scale,
+        opb_scale=registers["OPB_SCALE"] if both else 1,
     )
 
 

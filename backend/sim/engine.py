@@ -115,7 +115,6 @@ def _check_block(op: BlockOperation, context: Context) -> None:
             feature_map.type in (ElementType.U16, ElementType.U32),
             f"{feature_map.name} of type {feature_map.type.name}",
         )
-    context.ambiguous_if(op.ifm_rounding != 0, "IFM_PRECISION rounding mode bits")
     context.ambiguous_if(op.acc_format == 2, "floating-point accumulators")
     if isinstance(op, Conv):
         check_work(macs(op), MAX_MACS)

@@ -40,7 +40,7 @@ from tvm_ethosu.backend.sim.operations import (
     KernelWait,
     Operation,
 )
-from tvm_ethosu.backend.sim.overlap import common_bytes, plain_box, view_of
+from tvm_ethosu.backend.sim.overlap import common_bytes, plain_box, rows_box, view_of
 
 _T = TypeVar("_T")
 
@@ -223,12 +223,10 @@ def _constants(op: BlockOperation) -> Iterator[Access]:
 
 def _dma_access(op: Dma, what: str) -> Access:
     end: DmaEnd = op.source if what == "source" else op.destination
-    rows = op.rows * op.planes
-    length = op.length if rows == 1 else rows * (op.length + op.skip_rows) + (
-        op.planes * op.skip_planes
-    )  # fmt: skip
+    row, plane = op.steps(end)
     region = SHRAM_REGION if end.internal else end.region
-    return Access(f"DMA {what}", region, (plain_box(end.address, end.address + length),))
+    shape = (op.planes, op.rows, op.length)
+    return Access(f"DMA {what}", region, rows_box(end.address, shape, (plane, row)))
 
 
 def _overlap(first: Access, second: Access) -> tuple[int, int] | None:
