@@ -16,7 +16,7 @@ from tvm_ethosu.scheduler.errors import UserError
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-MAX_SCRATCH_BYTES: Final = 1 << 30
+MAX_SCRATCH_BYTES: Final = 1 << 28
 _SCRATCH, _FAST = 1, 2
 _PLACE: Final = ("region", "offset", "shape", "elem_size")
 FIELDS: Final = (

@@ -9,6 +9,7 @@ from typing import Final
 from tvm_ethosu.backend.sim.accelerator import Accelerator
 from tvm_ethosu.backend.sim.errors import DecodeError
 from tvm_ethosu.backend.sim.geometry import Axis, horizontal, vertical
+from tvm_ethosu.backend.sim.limits import MAX_OPERATIONS, check_work
 from tvm_ethosu.backend.sim.operations import (
     Activation,
     AnyOperation,
@@ -58,23 +59,27 @@ _LARGEST_NARROW_SCALE: Final = 0xFFFF
 def decode(words: Words, accelerator: Accelerator) -> Stream:
     """Decode a command stream for ``accelerator``.
 
-    Raises DecodeError with the offset of the word at fault.
+    Raises DecodeError with the offset of the word at fault, LimitError for too many operations.
     """
     state: dict[str, int] = {}
+    registers: _Registers | None = None
     operations: list[AnyOperation] = []
     word_count = 0
     for command in read_commands(words, accelerator):
         word_count = command.offset + 1 + command.register.space.value
         if command.register.role is Role.SET:
             state[command.register.name] = command.value
+            registers = None
             continue
-        operations.append(_operation(command, state, accelerator))
+        check_work(len(operations) + 1, MAX_OPERATIONS, "the stream has {} operations or more")
+        if registers is None:
+            registers = _Registers(MappingProxyType(dict(state)))
+        operations.append(_operation(command, registers, accelerator))
     return Stream(accelerator, tuple(operations), word_count)
 
 
-def _operation(command: Command, state: dict[str, int], accelerator: Accelerator) -> AnyOperation:
+def _operation(command: Command, registers: _Registers, accelerator: Accelerator) -> AnyOperation:
     name = command.register.name
-    registers = _Registers(MappingProxyType(dict(state)))
     try:
         return _BUILDERS[name](command, registers, accelerator)
     except DecodeError as error:

@@ -25,6 +25,7 @@ from tvm_ethosu.backend.sim.blocks import (
     ofm_window,
 )
 from tvm_ethosu.backend.sim.errors import HazardError
+from tvm_ethosu.backend.sim.limits import MAX_BLOCKS, check_work
 from tvm_ethosu.backend.sim.memory import SHRAM_REGION
 from tvm_ethosu.backend.sim.operations import (
     AnyOperation,
@@ -169,6 +170,7 @@ def check_in_place(op: BlockOperation) -> None:
 
 
 def _check_block_order(op: BlockOperation, name: str, whole: Sequence[Box]) -> None:
+    check_work(block_count(op), MAX_BLOCKS, "in place, the operation has {} blocks")
     inputs = [_block_boxes(op, name, index) for index in range(block_count(op))]
     every = [*whole, *(box for part in inputs for box in part)]
     base = min(box.start for box in every)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.backend.sim.assembler import (
     assemble,
+    encode,
     kernel_commands,
     nhwc,
     ofm_shape,
@@ -422,3 +423,42 @@ def test_too_much_work() -> None:
     huge = {"OFM_HEIGHT_M1": 0xFFFF, "OFM_WIDTH_M1": 0xFFFF, "IFM_STRIDE_Y": 0, "IFM_STRIDE_X": 0}
     with pytest.raises(LimitError, match="limit"):
         execute(absolute(**huge))
+
+
+def wide_map(name: str, side: int, base: int, depth: int = 1) -> dict[str, int]:
+    """Return the registers of a map of ``side`` x ``side`` elements in one tile."""
+    tiles = {f"{name}_{part}_M1": 0xFFFF for part in ("HEIGHT0", "HEIGHT1", "WIDTH0")}
+    return {**nhwc(name, (side, side, depth), base), **tiles}
+
+
+def test_too_many_operations() -> None:
+    words = assemble(absolute())[:-1] + [encode("DMA_WAIT", 0)[0]] * (1 << 16)
+    with pytest.raises(LimitError, match="operations or more, limit 65536"):
+        decode([*words, *encode("STOP", 0xFFFF)], U55)
+
+
+def test_too_much_work_in_all() -> None:
+    """Each operation is within its limit, a thousand of them would take hours."""
+    side = {"OFM_HEIGHT_M1": 4095, "OFM_WIDTH_M1": 4095, "OFM_DEPTH_M1": 0}
+    kernel = {"KERNEL_WIDTH_M1": 15, "KERNEL_HEIGHT_M1": 15}
+    maps = {**wide_map("IFM", 4096, 0), **wide_map("OFM", 4096, 0)}
+    commands = kernel_commands("POOL", 0, **{**maps, **side, **kernel})
+    with pytest.raises(LimitError, match=f"the stream takes {9 << 35} steps, limit {1 << 38}"):
+        execute([*commands, *[("POOL", 0)] * 8])
+
+
+def test_an_ofm_much_larger_than_its_ifm() -> None:
+    """A convolution of one channel to many: 2 ** 32 elements would not fit anywhere."""
+    commands, constants = convolution(
+        OFM_HEIGHT_M1=1023, OFM_WIDTH_M1=1023, OFM_DEPTH_M1=4095, IFM_DEPTH_M1=0
+    )
+    with pytest.raises(LimitError, match=f"OFM has {1 << 32} elements"):
+        execute(commands, constants=constants)
+
+
+def test_too_many_blocks_to_compare() -> None:
+    blocks = {f"OFM_BLK_{name}_M1": 0 for name in ("HEIGHT", "WIDTH", "DEPTH")}
+    side = {"OFM_HEIGHT_M1": 511, "OFM_WIDTH_M1": 511, "OFM_DEPTH_M1": 0}
+    maps = {**wide_map("IFM", 512, 0), **wide_map("OFM", 512, 0)}
+    with pytest.raises(LimitError, match=f"in place, the operation has {1 << 18} blocks"):
+        execute(absolute(**{**maps, **side, **blocks}), size=1 << 18)
