@@ -12,6 +12,7 @@ import numpy.typing as npt
 import tvm
 from tvm import relay
 
+from tvm_ethosu.backend.arrays import load_array
 from tvm_ethosu.backend.host import Bytes, NpuCall, as_bytes, observe_npu_calls, run_on
 from tvm_ethosu.backend.network import build_for_host, partition_file
 from tvm_ethosu.backend.reference import Reference
@@ -148,18 +149,11 @@ def load_inputs(file: TfliteFile, paths: Sequence[Path]) -> list[Array]:
     arrays = []
     for path, index in zip(paths, file.inputs, strict=True):
         tensor = file.tensors[index]
-        try:
-            data = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise UserError(f"{path}: not a readable .npy file ({error})") from None
-        if not isinstance(data, np.ndarray) or (data.shape, str(data.dtype)) != (
-            tensor.shape,
-            tensor.dtype,
-        ):
-            got = f"{getattr(data, 'dtype', type(data).__name__)} {getattr(data, 'shape', '')}"
+        data = load_array(path)
+        if (data.shape, str(data.dtype)) != (tensor.shape, tensor.dtype):
             raise UserError(
                 f"{path}: does not fit input '{tensor.name}' "
-                f"(got {got}, needs {tensor.dtype} {tensor.shape})"
+                f"(got {data.dtype} {data.shape}, needs {tensor.dtype} {tensor.shape})"
             )
         arrays.append(data)
     return arrays

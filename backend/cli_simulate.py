@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 import numpy as np
 
+from tvm_ethosu.backend.arrays import load_array
 from tvm_ethosu.backend.outputs import write_json
 from tvm_ethosu.backend.program import (
     Binding,
@@ -70,6 +71,66 @@ class Result:
     reports: tuple[RunReport, ...]
     outputs: tuple[Array, ...]
     is_program: bool = False
+
+
+@dataclass(frozen=True)
+class Original:
+    """The network before Vela compiled it, to compare with."""
+
+    path: Path
+    model: bytes
+    network: Network
+
+    @classmethod
+    def read(cls, path: Path) -> Original:
+        """Read the file. Raises UserError."""
+        model = path.read_bytes()
+        with _about(path):
+            return cls(path, model, read_network(model))
+
+    def check_inputs(self, compiled: Network) -> None:
+        """Check that a compiled network has the same inputs. Raises UserError."""
+        mine, others = (
+            [(np.dtype(n.tensors[i].dtype).name, n.tensors[i].shape) for i in n.inputs]
+            for n in (self.network, compiled)
+        )
+        if mine != others:
+            raise UserError(
+                f"{self.path}: not the network that was compiled: "
+                f"inputs {_signature(mine)} (got {_signature(others)})"
+            )
+
+    def typed(self, values: tuple[Array, ...]) -> tuple[Array, ...]:
+        """Return inputs given as bytes with the network's types and shapes. Raises UserError."""
+        tensors = [self.network.tensors[index] for index in self.network.inputs]
+        sizes = [tensor.size_bytes for tensor in tensors]
+        if [value.nbytes for value in values] != sizes:
+            raise UserError(
+                f"{self.path}: not the network that was compiled: inputs of {sizes} bytes "
+                f"(got {[value.nbytes for value in values]})"
+            )
+        return tuple(
+            np.ascontiguousarray(value).reshape(-1).view(tensor.dtype).reshape(tensor.shape)
+            for value, tensor in zip(values, tensors, strict=True)
+        )
+
+    def differences(self, values: tuple[Array, ...], outputs: tuple[Array, ...]) -> int:
+        """Return how many output elements differ from TensorFlow Lite Micro's. Raises UserError."""
+        expected = reference_runner(self.model)(values)
+        sizes = [output.nbytes for output in expected]
+        if [output.nbytes for output in outputs] != sizes:
+            raise UserError(
+                f"{self.path}: not the network that was compiled: outputs of {sizes} bytes "
+                f"(got {[output.nbytes for output in outputs]})"
+            )
+        return sum(
+            int((ours.view(theirs.dtype).reshape(theirs.shape) != theirs).sum())
+            for ours, theirs in zip(outputs, expected, strict=True)
+        )
+
+
+def _signature(inputs: list[tuple[str, tuple[int, ...]]]) -> str:
+    return ", ".join(f"{dtype} {list(shape)}" for dtype, shape in inputs) or "none"
 
 
 @dataclass(frozen=True)
@@ -172,13 +233,13 @@ def simulate(
     compiler. The latter two take inputs as bytes, of type int8 or uint8 for a program.
     """
     with _reported():
-        original = None if check is None else check.read_bytes()
+        original = None if check is None else Original.read(check)
         values, result = _simulate(file, inputs, seed, original)
         estimates = Estimates.of(result, system_config, memory_mode)
         if trace:
             _print_trace(result, estimates)
         _print_outputs(result, estimates)
-        differing = None if original is None else _differences(original, values, result)
+        differing = None if original is None else original.differences(values, result.outputs)
     if json_path is not None:
         write_json(json_path, _report(result, estimates, differing))
     if differing is not None:
@@ -191,9 +252,10 @@ def read_listings(file: Path) -> list[Listing]:
     """Return the command streams of a file, whatever its kind. Raises UserError."""
     data = file.read_bytes()
     if data[4:8] == b"TFL3":
+        with _about(file):
+            network = read_network(data)
         return [
-            _listing(f"NPU call {index}", payload)
-            for index, payload in enumerate(read_network(data).payloads)
+            _listing(f"NPU call {index}", payload) for index, payload in enumerate(network.payloads)
         ]
     if data[:4] == b"COP1":
         return [_listing("driver payload", data)]
@@ -228,9 +290,7 @@ def run_own(file: Path, data: bytes, seed: int, inputs: tuple[Array, ...]) -> Re
     values = inputs or tuple(
         rng.integers(0, 256, argument.size_bytes, np.uint8) for argument in program.inputs
     )
-    if len(values) != len(program.inputs):
-        raise UserError(f"{file}: wrong number of inputs (got {len(values)}, "
-                        f"limit {len(program.inputs)})")  # fmt: skip
+    _check_count(file, values, len(program.inputs))
     for index, (value, argument) in enumerate(zip(values, program.inputs, strict=True)):
         if value.dtype not in (np.int8, np.uint8):
             raise UserError(f"input {index} must be int8 or uint8 (got {value.dtype})")
@@ -244,51 +304,60 @@ def run_own(file: Path, data: bytes, seed: int, inputs: tuple[Array, ...]) -> Re
     return Result(loaded.streams, reports, outputs, is_program=True)
 
 
-def _run_raw(file: Path, seed: int, inputs: tuple[Array, ...]) -> tuple[tuple[Array, ...], Result]:
+def _run_raw(
+    file: Path, seed: int, given: tuple[Array, ...], original: Original | None
+) -> tuple[tuple[Array, ...], Result]:
     raw = read_raw(file)
     rng = np.random.default_rng(seed)
-    values = inputs or tuple(
+    values = given or tuple(
         rng.integers(0, 256, place.stop - place.start).astype(np.uint8) for place in raw.inputs
     )
-    if len(values) != len(raw.inputs):
-        raise UserError(f"{file}: wrong number of inputs (got {len(values)}, "
-                        f"limit {len(raw.inputs)})")  # fmt: skip
-    stream, report, outputs = run_raw(raw, values)
-    return values, Result((stream,), (report,), outputs)
+    _check_count(file, values, len(raw.inputs))
+    with _about(file):
+        stream, report, outputs = run_raw(raw, values)
+    typed = values if original is None else original.typed(values)
+    return typed, Result((stream,), (report,), outputs)
 
 
-def _load_array(path: Path) -> Array:
-    try:
-        return np.asarray(np.load(path, allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"{path}: not a readable .npy file ({error})") from None
+def _run_tflite(
+    file: Path, data: bytes, seed: int, given: tuple[Array, ...], original: Original | None
+) -> tuple[tuple[Array, ...], Result]:
+    with _about(file):
+        network = read_network(data)
+    if not network.streams:
+        raise UserError(f"{file}: no operator of it runs on the NPU; was it compiled by Vela?")
+    if original is not None:
+        original.check_inputs(network)
+    values = given or random_inputs(network, seed)
+    _check_count(file, values, len(network.inputs))
+    for index, value in zip(network.inputs, values, strict=True):
+        _check_type(network.tensors[index], value)
+    result = run_network(network, values)
+    return values, Result(network.streams, result.reports, result.outputs)
+
+
+def _check_count(file: Path, values: tuple[Array, ...], inputs: int) -> None:
+    if len(values) != inputs:
+        raise UserError(f"{file}: wrong number of inputs (got {len(values)}, limit {inputs})")
 
 
 def _simulate(
-    file: Path, paths: tuple[Path, ...], seed: int, original: bytes | None
+    file: Path, paths: tuple[Path, ...], seed: int, original: Original | None
 ) -> tuple[tuple[Array, ...], Result]:
     """Run a file on the inputs given, else on random ones of the types of the original."""
-    given = tuple(_load_array(path) for path in paths)
+    given = tuple(load_array(path) for path in paths)
     data = file.read_bytes()
     if data[:1] == b"{":
         if original is not None:
             raise UserError(f"{file}: --check is for what Vela compiled; this is an NPU program")
         return given, run_own(file, data, seed, given)
     if not given and original is not None:
-        given = random_inputs(read_network(original), seed)
+        given = random_inputs(original.network, seed)
     if data[:2] == b"PK":
-        return _run_raw(file, seed, given)
-    network = read_network(data)
-    values = given or random_inputs(network, seed)
-    if len(values) != len(network.inputs):
-        raise UserError(f"{file}: wrong number of inputs (got {len(values)}, "
-                        f"limit {len(network.inputs)})")  # fmt: skip
-    for index, value in zip(network.inputs, values, strict=True):
-        _check_type(network.tensors[index], value)
-    if not network.streams:
-        raise UserError(f"{file}: no operator of it runs on the NPU; was it compiled by Vela?")
-    result = run_network(network, values)
-    return values, Result(network.streams, result.reports, result.outputs)
+        return _run_raw(file, seed, given, original)
+    if data[4:8] != b"TFL3":
+        raise UserError(f"{file}: neither TFLite, Vela's raw output nor a program")
+    return _run_tflite(file, data, seed, given, original)
 
 
 def _check_type(tensor: Tensor, value: Array) -> None:
@@ -314,15 +383,6 @@ def random_inputs(network: Network, seed: int) -> tuple[Array, ...]:
             low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
             values.append(rng.integers(low, high, tensor.shape, endpoint=True).astype(dtype))
     return tuple(values)
-
-
-def _differences(original: bytes, values: tuple[Array, ...], result: Result) -> int:
-    expected = reference_runner(original)(values)
-    total = 0
-    for ours, theirs in zip(result.outputs, expected, strict=True):
-        typed = ours.view(theirs.dtype).reshape(theirs.shape)
-        total += int((typed != theirs).sum())
-    return total
 
 
 def _print_trace(result: Result, estimates: Estimates) -> None:
@@ -448,6 +508,15 @@ def _is_below(value: object, limit: int) -> bool:
 
 def _listing(title: str, payload: bytes) -> Listing:
     return Listing(title, payload_accelerator(payload), payload_words(payload))
+
+
+@contextmanager
+def _about(file: Path) -> Iterator[None]:
+    """Put the file's name in front of what is wrong with it."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,22 +9,19 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from tvm_ethosu.backend.arrays import UNREADABLE
 from tvm_ethosu.backend.sim import Region, RunReport, Stream, decode, payload_words, run
 from tvm_ethosu.backend.sim.words import payload_accelerator
 from tvm_ethosu.scheduler.errors import UserError
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-MAX_SCRATCH_BYTES: Final = 1 << 30
+MAX_SCRATCH_BYTES: Final = 1 << 28
 _SCRATCH, _FAST = 1, 2
 _PLACE: Final = ("region", "offset", "shape", "elem_size")
 FIELDS: Final = (
     *("cmd_data", "weight_data", "scratch_size", "scratch_fast_region", "scratch_fast_size"),
     *(f"{end}_{part}" for end in ("input", "output") for part in _PLACE),
-)
-_UNREADABLE: Final = (
-    *(OSError, ValueError, KeyError, EOFError, MemoryError, NotImplementedError, RuntimeError),
-    *(zipfile.BadZipFile, zlib.error),
 )
 
 
@@ -55,7 +50,7 @@ def read_raw(file: Path) -> RawOutput:
     try:
         with file.open("rb") as data, np.load(data, allow_pickle=False) as archive:
             fields = {name: np.asarray(archive[name]) for name in FIELDS}
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise UserError(f"{file}: not Vela's raw output ({' '.join(str(error).split())})") from None
     memory = {_SCRATCH: _number(file, fields, "scratch_size")}
     if _number(file, fields, "scratch_fast_region") == _FAST:

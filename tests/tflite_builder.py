@@ -227,6 +227,13 @@ class NetBuilder:
         options = {"LEAKY_RELU": "LeakyReluOptions", "ABS": "AbsOptions"}.get(code, "NONE")
         return self._add(code, (x.index,), result, options, fields or {})
 
+    def tile(self, x: Value, multiples: Sequence[int]) -> Value:
+        """Repeat ``x`` along each axis."""
+        shape = [size * count for size, count in zip(x.shape, multiples, strict=True)]
+        result = self._result(shape, x.scale, x.zero_point, "")
+        times = self._constant(np.array(multiples, np.int32))
+        return self._add("TILE", (x.index, times.index), result, "TileOptions", {})
+
     def log_softmax(self, x: Value, name: str | None = "") -> Value:
         """Add an operator that the NPU does not take: an example of work for the CPU."""
         result = self._result(x.shape, 16 / 256, 255 if self.dtype == "uint8" else 127, name)

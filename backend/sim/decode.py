@@ -9,6 +9,7 @@ from typing import Final
 from tvm_ethosu.backend.sim.accelerator import Accelerator
 from tvm_ethosu.backend.sim.errors import DecodeError
 from tvm_ethosu.backend.sim.geometry import Axis, horizontal, vertical
+from tvm_ethosu.backend.sim.limits import MAX_OPERATIONS, check_work
 from tvm_ethosu.backend.sim.operations import (
     Activation,
     AnyOperation,
@@ -52,28 +53,33 @@ _TYPES: Final = {
     (32, 0): ElementType.U32,
     (32, 1): ElementType.S32,
 }
+_LARGEST_NARROW_SCALE: Final = 0xFFFF
 
 
 def decode(words: Words, accelerator: Accelerator) -> Stream:
     """Decode a command stream for ``accelerator``.
 
-    Raises DecodeError with the offset of the word at fault.
+    Raises DecodeError with the offset of the word at fault, LimitError for too many operations.
     """
     state: dict[str, int] = {}
+    registers: _Registers | None = None
     operations: list[AnyOperation] = []
     word_count = 0
     for command in read_commands(words, accelerator):
         word_count = command.offset + 1 + command.register.space.value
         if command.register.role is Role.SET:
             state[command.register.name] = command.value
+            registers = None
             continue
-        operations.append(_operation(command, state, accelerator))
+        check_work(len(operations) + 1, MAX_OPERATIONS, "the stream has {} operations or more")
+        if registers is None:
+            registers = _Registers(MappingProxyType(dict(state)))
+        operations.append(_operation(command, registers, accelerator))
     return Stream(accelerator, tuple(operations), word_count)
 
 
-def _operation(command: Command, state: dict[str, int], accelerator: Accelerator) -> AnyOperation:
+def _operation(command: Command, registers: _Registers, accelerator: Accelerator) -> AnyOperation:
     name = command.register.name
-    registers = _Registers(MappingProxyType(dict(state)))
     try:
         return _BUILDERS[name](command, registers, accelerator)
     except DecodeError as error:
@@ -234,7 +240,7 @@ class _Common:
         )
         self.blockdep = registers["BLOCKDEP"]
         self.acc_format = registers["ACC_FORMAT"]
-        self.ifm_rounding = registers.field("IFM_PRECISION", "rounding")
+        self.ifm_rounding = Rounding(registers.field("IFM_PRECISION", "rounding"))
 
 
 def _parameters(
@@ -286,7 +292,11 @@ def _build_elementwise(command: Command, registers: _Registers, _: Accelerator) 
     common = _Common(command, registers, windowed=False, full_depth=False)
     scaled = mode in (ElementwiseMode.ADD, ElementwiseMode.SUB) and common.ifm.type.bits < 32
     unary = mode.is_unary
-    opb_scale = registers.optional("OPB_SCALE") if scaled else None
+    scale_mode = ScaleMode(registers.field("IFM_PRECISION", "scale_mode"))
+    opa_scale = _scale(registers, "OPA_SCALE") if scaled else Scale(1, 0)
+    both = scaled and scale_mode is ScaleMode.BOTH_16
+    if both and opa_scale.multiplier > _LARGEST_NARROW_SCALE:
+        raise DecodeError(f"OPA_SCALE {opa_scale.multiplier} has more than the 16 bits of its mode")
     return Elementwise(
         **vars(common),
         mode=mode,
@@ -295,9 +305,9 @@ def _build_elementwise(command: Command, registers: _Registers, _: Accelerator) 
         ifm2_type=None if unary else _element_type(registers, "IFM2_PRECISION"),
         scalar=None if unary else _scalar(registers),
         reversed=not unary and bool(registers.field("IFM2_BROADCAST", "reversed")),
-        scale_mode=ScaleMode(registers.field("IFM_PRECISION", "scale_mode")),
-        opa_scale=_scale(registers, "OPA_SCALE") if scaled else Scale(1, 0),
-        opb_scale=1 if opb_scale is None else opb_scale,
+        scale_mode=scale_mode,
+        opa_scale=opa_scale,
+        opb_scale=registers["OPB_SCALE"] if both else 1,
     )
 
 

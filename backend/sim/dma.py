@@ -8,7 +8,7 @@ import numpy as np
 
 from tvm_ethosu.backend.sim.context import Context
 from tvm_ethosu.backend.sim.errors import MemoryFault
-from tvm_ethosu.backend.sim.limits import check_elements
+from tvm_ethosu.backend.sim.limits import check_transfer
 from tvm_ethosu.backend.sim.memory import SHRAM_REGION, Array
 from tvm_ethosu.backend.sim.operations import Dma, DmaEnd
 
@@ -18,12 +18,13 @@ _ALIGNMENT: Final = 16
 def run_dma(op: Dma, context: Context) -> int:
     """Execute a transfer; it has no multiply-accumulates.
 
-    2-D and 3-D transfers exist on Ethos-U65 but no compiler emits them: in strict mode they are
-    ambiguous, otherwise SKIP0 (SKIP1) bytes follow each row (plane) at the ends whose stride mode
-    asks for it.
+    Of 2-D and 3-D transfers (Ethos-U65) the header says that SKIP0 bytes are skipped after each
+    row and SKIP1 after each plane, and SIZE0 and SIZE1 count them; the compiler's sources write
+    them with a contiguous source and, in 3-D, with no SKIP0. The rest is ambiguous.
     """
     _check_alignment(op, context)
-    for source, target in _pieces(op, context):
+    _check_ends(op, context)
+    for source, target in _pieces(op):
         context.memory.copy(
             (_region(op.source), source), (_region(op.destination), target), op.length
         )
@@ -34,19 +35,28 @@ def _region(end: DmaEnd) -> int:
     return SHRAM_REGION if end.internal else end.region
 
 
-def _pieces(op: Dma, context: Context) -> list[tuple[int, int]]:
-    """Return (source, destination) of each row."""
+def _check_ends(op: Dma, context: Context) -> None:
+    context.ambiguous_if(op.source.internal, "DMA out of the shared RAM")
+    every_core = (1 << context.stream.accelerator.cores) - 1
+    context.ambiguous_if(
+        op.destination.internal and op.destination.region & every_core != every_core,
+        f"DMA into the shared RAM of some cores only (mask {op.destination.region})",
+    )
     strided = op.source.stride_mode or op.destination.stride_mode
-    if not strided:
-        return [(op.source.address, op.destination.address)]
-    context.ambiguous("2-D or 3-D DMA")
-    rows, planes = op.rows, op.planes
-    check_elements("the DMA transfer", rows * planes * max(op.length, 1))
+    context.ambiguous_if(strided != 0 and op.rows * op.planes == 0, "DMA of no rows or no planes")
+    context.ambiguous_if(
+        op.source.stride_mode != 0, "2-D or 3-D DMA with a source that is not contiguous"
+    )
+    context.ambiguous_if(op.planes > 1 and op.skip_rows != 0, "3-D DMA that skips bytes after rows")
+
+
+def _pieces(op: Dma) -> list[tuple[int, int]]:
+    """Return (source, destination) of each row."""
+    check_transfer(op.rows * op.planes, op.length)
 
     def starts(end: DmaEnd) -> Array:
-        row = op.length + (op.skip_rows if end.stride_mode >= 1 else 0)
-        plane = row * rows + (op.skip_planes if end.stride_mode >= 2 else 0)
-        grid = np.arange(planes)[:, None] * plane + np.arange(rows)[None, :] * row
+        row, plane = op.steps(end)
+        grid = np.arange(op.planes)[:, None] * plane + np.arange(op.rows)[None, :] * row
         return np.asarray(grid.ravel() + end.address)
 
     source, destination = starts(op.source).tolist(), starts(op.destination).tolist()

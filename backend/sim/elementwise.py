@@ -91,7 +91,7 @@ def _binary(op: Elementwise, a: Array, b: Array, context: Context) -> Array:
         case ElementwiseMode.MUL:
             return _scaled(op, _multiply(a, b), context)
         case _:
-            a, b = _scale_operands(op, a, b)
+            a, b = _scale_operands(op, a, b, context)
             total = a + b if op.mode is ElementwiseMode.ADD else a - b
             return _scaled(op, total, context)
 
@@ -100,16 +100,21 @@ def _multiply(a: Array, b: Array) -> Array:
     return np.asarray(a * b)
 
 
-def _scale_operands(op: Elementwise, a: Array, b: Array) -> tuple[Array, Array]:
+def _scale_operands(op: Elementwise, a: Array, b: Array, context: Context) -> tuple[Array, Array]:
+    """Scale both operands; only a 32-bit operand scale is a fraction that rounds."""
     if op.ifm.type.bits == 32:
         return a, b
     if op.scale_mode is ScaleMode.BOTH_16:
         return a * op.opa_scale.multiplier, b * op.opb_scale
+    context.ambiguous_if(
+        op.ifm_rounding is not Rounding.DOUBLE, f"IFM rounding mode {op.ifm_rounding.name}"
+    )
     left = _LEFT_SHIFT[op.ifm.type.bits]
     factor = op.opa_scale
 
     def precise(values: Array) -> Array:
-        return scale(values << left, factor.multiplier, factor.shift + left, Rounding.DOUBLE)
+        shift = factor.shift + left
+        return scale(values << left, factor.multiplier, shift, op.ifm_rounding, strict=False)
 
     if op.scale_mode is ScaleMode.OPA_32:
         return precise(a), b << (left - 1)

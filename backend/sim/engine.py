@@ -12,7 +12,14 @@ from tvm_ethosu.backend.sim.dma import run_dma
 from tvm_ethosu.backend.sim.elementwise import run_elementwise
 from tvm_ethosu.backend.sim.errors import SimulationError
 from tvm_ethosu.backend.sim.hazards import HazardChecker
-from tvm_ethosu.backend.sim.limits import MAX_MACS, MAX_WINDOW_ELEMENTS, check_work
+from tvm_ethosu.backend.sim.limits import (
+    MAX_MACS,
+    MAX_STREAM_STEPS,
+    MAX_WINDOW_ELEMENTS,
+    STEPS_PER_ELEMENT,
+    check_elements,
+    check_work,
+)
 from tvm_ethosu.backend.sim.live import LiveTensor
 from tvm_ethosu.backend.sim.memory import Memory, Region
 from tvm_ethosu.backend.sim.operations import (
@@ -73,9 +80,24 @@ def run(
     memory = Memory(regions, stream.accelerator.shram_banks * 1024, tensors)
     context = Context(stream, memory, strict)
     checker = None if _ORDERED in stream.cache else HazardChecker(stream.accelerator)
+    _check_stream(stream)
     report = RunReport(tuple(_execute(op, context, checker) for op in stream.operations))
     stream.cache[_ORDERED] = True
     return report
+
+
+def _steps(op: AnyOperation) -> int:
+    if isinstance(op, Conv):
+        return macs(op)
+    if isinstance(op, BlockOperation):
+        return STEPS_PER_ELEMENT * op.ofm.shape.elements * op.kernel.taps
+    return 0
+
+
+def _check_stream(stream: Stream) -> None:
+    """Raise LimitError when all operations together would take hours."""
+    steps = sum(_steps(op) for op in stream.operations)
+    check_work(steps, MAX_STREAM_STEPS, "the stream takes {} steps")
 
 
 def _execute(op: AnyOperation, context: Context, checker: HazardChecker | None) -> OperationReport:
@@ -115,8 +137,8 @@ def _check_block(op: BlockOperation, context: Context) -> None:
             feature_map.type in (ElementType.U16, ElementType.U32),
             f"{feature_map.name} of type {feature_map.type.name}",
         )
-    context.ambiguous_if(op.ifm_rounding != 0, "IFM_PRECISION rounding mode bits")
     context.ambiguous_if(op.acc_format == 2, "floating-point accumulators")
+    check_elements("OFM", op.ofm.shape.elements)
     if isinstance(op, Conv):
         check_work(macs(op), MAX_MACS)
     else:

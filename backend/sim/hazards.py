@@ -25,6 +25,7 @@ from tvm_ethosu.backend.sim.blocks import (
     ofm_window,
 )
 from tvm_ethosu.backend.sim.errors import HazardError
+from tvm_ethosu.backend.sim.limits import MAX_BLOCKS, check_work
 from tvm_ethosu.backend.sim.memory import SHRAM_REGION
 from tvm_ethosu.backend.sim.operations import (
     AnyOperation,
@@ -40,7 +41,7 @@ from tvm_ethosu.backend.sim.operations import (
     KernelWait,
     Operation,
 )
-from tvm_ethosu.backend.sim.overlap import common_bytes, plain_box, view_of
+from tvm_ethosu.backend.sim.overlap import common_bytes, plain_box, rows_box, view_of
 
 _T = TypeVar("_T")
 
@@ -169,6 +170,7 @@ def check_in_place(op: BlockOperation) -> None:
 
 
 def _check_block_order(op: BlockOperation, name: str, whole: Sequence[Box]) -> None:
+    check_work(block_count(op), MAX_BLOCKS, "in place, the operation has {} blocks")
     inputs = [_block_boxes(op, name, index) for index in range(block_count(op))]
     every = [*whole, *(box for part in inputs for box in part)]
     base = min(box.start for box in every)
@@ -223,12 +225,10 @@ def _constants(op: BlockOperation) -> Iterator[Access]:
 
 def _dma_access(op: Dma, what: str) -> Access:
     end: DmaEnd = op.source if what == "source" else op.destination
-    rows = op.rows * op.planes
-    length = op.length if rows == 1 else rows * (op.length + op.skip_rows) + (
-        op.planes * op.skip_planes
-    )  # fmt: skip
+    row, plane = op.steps(end)
     region = SHRAM_REGION if end.internal else end.region
-    return Access(f"DMA {what}", region, (plain_box(end.address, end.address + length),))
+    shape = (op.planes, op.rows, op.length)
+    return Access(f"DMA {what}", region, rows_box(end.address, shape, (plane, row)))
 
 
 def _overlap(first: Access, second: Access) -> tuple[int, int] | None:

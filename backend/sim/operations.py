@@ -246,7 +246,7 @@ class BlockOperation(Operation):
     block: Block
     blockdep: int
     acc_format: int
-    ifm_rounding: int
+    ifm_rounding: Rounding
 
 
 @dataclass(frozen=True)
@@ -316,6 +316,11 @@ class Dma(Operation):
     planes: int
     skip_rows: int
     skip_planes: int
+
+    def steps(self, end: DmaEnd) -> tuple[int, int]:
+        """Return the bytes from one row to the next, and from one plane to the next, at an end."""
+        row = self.length + (self.skip_rows if end.stride_mode >= 1 else 0)
+        return row, row * self.rows + (self.skip_planes if end.stride_mode >= 2 else 0)
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,6 @@ def _look_up(op: BlockOperation, scaled: Array, context: Context) -> Array:
         activation.clip_range != expected,
         f"ACTIVATION clip range {activation.clip_range} with a LUT and {element.name} OFM",
     )
-    context.ambiguous_if(element is ElementType.U8, "LUT with an unsigned 8-bit OFM")
     value = scaled + op.ofm.zero_point
     index_type = ElementType.S8 if element.bits == 32 else element
     low = max(activation.minimum, index_type.minimum)

@@ -16,6 +16,16 @@ def plain_box(start: int, stop: int) -> Box:
     return Box(0, 1, 0, 1, 0, length, start, start, stop, (1, 1, 1, length), (0, 0, 0, 1))
 
 
+def rows_box(address: int, shape: tuple[int, int, int], steps: tuple[int, int]) -> tuple[Box, ...]:
+    """Return (planes, rows, bytes) as a box, with the bytes from plane to plane and row to row."""
+    planes, rows, length = shape
+    if not planes * rows * length:
+        return ()
+    stop = address + (planes - 1) * steps[0] + (rows - 1) * steps[1] + length
+    bounds = (0, planes, 0, rows, 0, length)
+    return (Box(*bounds, address, address, stop, (planes, rows, 1, length), (*steps, 0, 1)),)
+
+
 def common_bytes(first: Sequence[Box], second: Sequence[Box]) -> tuple[int, int] | None:
     """Return the range from the first to the last byte that both sets contain, or None."""
     if not first or not second:

@@ -5,7 +5,8 @@ without a payload (CMD0) and with one 32-bit payload word (CMD1) have separate c
 
 Sources of the facts, by the tag in each row:
 
-* ``HDR``: Arm's public ``ethosu55_interface.h`` (names, codes, enumerations);
+* ``HDR``: Arm's public ``ethosu55_interface.h`` and ``ethosu65_interface.h`` (names, codes,
+  enumerations, and the width of every field and payload);
 * ``EMIT``: what the two compilers of ethos-u-vela 5.2 write, confirmed by executing it;
 * ``U65``: as EMIT, present on Ethos-U65 only;
 * ``OPEN``: named by the header, never written by the compilers, hence without evidence.
@@ -73,6 +74,7 @@ class Register:
     width: Width
     signed: bool
     source: str
+    payload_bits: int = 32
 
     @property
     def u65_only(self) -> bool:
@@ -95,8 +97,15 @@ def _set0(
     return Register(name, code, Space.CMD0, Role.SET, parts, Width.NONE, signed, source)
 
 
-def _set1(name: str, code: int, width: Width, source: str = "EMIT") -> Register:
-    return Register(name, code, Space.CMD1, Role.SET, (), width, False, source)
+def _narrow(name: str, code: int, bits: int) -> Register:
+    """Return a register of fewer than 16 bits, without a sign."""
+    return _set0(name, code, Field("value", 0, bits))
+
+
+def _set1(
+    name: str, code: int, width: Width, source: str = "EMIT", payload_bits: int = 32
+) -> Register:
+    return Register(name, code, Space.CMD1, Role.SET, (), width, False, source, payload_bits)
 
 
 def _op(name: str, code: int, *fields: Field, source: str = "EMIT") -> Register:
@@ -107,9 +116,10 @@ _PRECISION_BITS = (0, 1, 2)
 _LAYOUT = Field("layout", 6, 2, (0, 1))
 _ROUNDING = Field("rounding", 14, 2, (0, 1, 2))
 _REGION = Field("region", 0, 3)
-_IFM2_PRECISION = (Field("signed", 0, 1), Field("bits", 2, 2, _PRECISION_BITS), _LAYOUT, _ROUNDING)
+_IFM2_PRECISION = (Field("signed", 0, 1), Field("bits", 2, 2, _PRECISION_BITS), _LAYOUT)
+_IFM_PRECISION = (*_IFM2_PRECISION, _ROUNDING, Field("scale_mode", 8, 2, (0, 1, 2)))
 _DMA_REGION = (
-    Field("region", 0, 8, tuple(range(8))),
+    Field("region", 0, 3),
     Field("internal", 8, 1),
     Field("stride_mode", 9, 2, (0, 1, 2)),
 )
@@ -120,8 +130,8 @@ _STRIDE = (
     Field("dilation_x", 3, 1),
     Field("dilation_y", 4, 1),
     Field("decomposition", 5, 1),
-    Field("x_high", 6, 3),
-    Field("y_high", 9, 3),
+    Field("x_high", 6, 1),
+    Field("y_high", 9, 1),
 )
 _BROADCAST = (
     Field("height", 0, 1),
@@ -145,22 +155,22 @@ _OPERATIONS = (
     _op("DMA_START", 0x010),
     _op("DMA_WAIT", 0x011, Field("outstanding", 0, 4)),
     _op("KERNEL_WAIT", 0x012, Field("outstanding", 0, 2)),
-    _op("PMU_MASK", 0x013, Field("mask", 0, 16), source="OPEN"),
+    _op("PMU_MASK", 0x013, Field("enable", 0, 1), source="OPEN"),
 )
 
 _CMD0 = (
-    _set0("IFM_PAD_TOP", 0x100),
-    _set0("IFM_PAD_LEFT", 0x101),
-    _set0("IFM_PAD_RIGHT", 0x102),
-    _set0("IFM_PAD_BOTTOM", 0x103),
+    _narrow("IFM_PAD_TOP", 0x100, 7),
+    _narrow("IFM_PAD_LEFT", 0x101, 7),
+    _narrow("IFM_PAD_RIGHT", 0x102, 8),
+    _narrow("IFM_PAD_BOTTOM", 0x103, 8),
     _set0("IFM_DEPTH_M1", 0x104),
-    _set0("IFM_PRECISION", 0x105, *_IFM2_PRECISION, Field("scale_mode", 8, 2, (0, 1, 2))),
+    _set0("IFM_PRECISION", 0x105, *_IFM_PRECISION),
     _set0("IFM_UPSCALE", 0x107, Field("mode", 0, 2, (0, 1, 2))),
     _set0("IFM_ZERO_POINT", 0x109, signed=True),
     _set0("IFM_WIDTH0_M1", 0x10A),
     _set0("IFM_HEIGHT0_M1", 0x10B),
     _set0("IFM_HEIGHT1_M1", 0x10C),
-    _set0("IFM_IB_END", 0x10D),
+    _narrow("IFM_IB_END", 0x10D, 6),
     _set0("IFM_REGION", 0x10F, _REGION),
     _set0("OFM_WIDTH_M1", 0x111),
     _set0("OFM_HEIGHT_M1", 0x112),
@@ -174,9 +184,9 @@ _CMD0 = (
         Field("global_scale", 8, 1),
         _ROUNDING,
     ),
-    _set0("OFM_BLK_WIDTH_M1", 0x115),
-    _set0("OFM_BLK_HEIGHT_M1", 0x116),
-    _set0("OFM_BLK_DEPTH_M1", 0x117),
+    _narrow("OFM_BLK_WIDTH_M1", 0x115, 6),
+    _narrow("OFM_BLK_HEIGHT_M1", 0x116, 5),
+    _narrow("OFM_BLK_DEPTH_M1", 0x117, 7),
     _set0("OFM_ZERO_POINT", 0x118, signed=True),
     _set0("OFM_WIDTH0_M1", 0x11A),
     _set0("OFM_HEIGHT0_M1", 0x11B),
@@ -192,7 +202,7 @@ _CMD0 = (
     _set0("ACTIVATION_MAX", 0x127, signed=True),
     _set0("WEIGHT_REGION", 0x128, _REGION),
     _set0("SCALE_REGION", 0x129, _REGION),
-    _set0("AB_START", 0x12D),
+    _narrow("AB_START", 0x12D, 6),
     _set0("BLOCKDEP", 0x12F, Field("blocks", 0, 2)),
     _set0("DMA0_SRC_REGION", 0x130, *_DMA_REGION),
     _set0("DMA0_DST_REGION", 0x131, *_DMA_REGION),
@@ -205,7 +215,7 @@ _CMD0 = (
     _set0("IFM2_WIDTH0_M1", 0x18A),
     _set0("IFM2_HEIGHT0_M1", 0x18B),
     _set0("IFM2_HEIGHT1_M1", 0x18C),
-    _set0("IFM2_IB_START", 0x18D),
+    _narrow("IFM2_IB_START", 0x18D, 6),
     _set0("IFM2_REGION", 0x18F, _REGION),
 )
 
@@ -224,10 +234,10 @@ _CMD1 = (
     _set1("WEIGHT_BASE", 0x020, Width.ADDRESS),
     _set1("WEIGHT_LENGTH", 0x021, Width.WORD),
     _set1("SCALE_BASE", 0x022, Width.ADDRESS),
-    _set1("SCALE_LENGTH", 0x023, Width.WORD),
+    _set1("SCALE_LENGTH", 0x023, Width.WORD, payload_bits=20),
     _set1("OFM_SCALE", 0x024, Width.SCALE),
     _set1("OPA_SCALE", 0x025, Width.SCALE),
-    _set1("OPB_SCALE", 0x026, Width.WORD),
+    _set1("OPB_SCALE", 0x026, Width.WORD, payload_bits=16),
     _set1("DMA0_SRC", 0x030, Width.ADDRESS),
     _set1("DMA0_DST", 0x031, Width.ADDRESS),
     _set1("DMA0_LEN", 0x032, Width.ADDRESS),
@@ -237,7 +247,7 @@ _CMD1 = (
     _set1("WEIGHT1_BASE", 0x090, Width.ADDRESS, source="U65"),
     _set1("WEIGHT1_LENGTH", 0x091, Width.WORD, source="U65"),
     _set1("SCALE1_BASE", 0x092, Width.ADDRESS, source="U65"),
-    _set1("SCALE1_LENGTH", 0x093, Width.WORD, source="U65"),
+    _set1("SCALE1_LENGTH", 0x093, Width.WORD, source="U65", payload_bits=20),
 )
 
 REGISTERS: tuple[Register, ...] = (*_OPERATIONS, *_CMD0, *_CMD1)

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from tvm_ethosu.backend.sim.errors import AmbiguousError
+from tvm_ethosu.backend.sim.limits import MAX_SLOW_ELEMENTS, check_work
 from tvm_ethosu.backend.sim.memory import Array
 from tvm_ethosu.backend.sim.operations import Rounding
 
@@ -36,7 +37,7 @@ def scale(
 
     ``multiplier`` (0 to 2**32 - 1) and ``shift`` are numbers or arrays that broadcast
     against ``acc``. ``bound`` is an upper limit of ``abs(acc)`` if the caller knows one.
-    Raises AmbiguousError for TRUNCATE in strict mode.
+    Raises AmbiguousError for TRUNCATE in strict mode, LimitError.
     """
     if rounding is Rounding.TRUNCATE and strict:
         raise AmbiguousError("OFM rounding mode TRUNCATE: no compiler output relies on it")
@@ -106,6 +107,7 @@ def _scale_slowly(
 ) -> Array:
     """Do the same in Python integers, without limits; the result saturates at 64 bits."""
     arrays = np.broadcast_arrays(acc, multiplier, shift)
+    check_work(arrays[0].size, MAX_SLOW_ELEMENTS, "scaling takes {} steps one by one")
     flat = [
         _scale_one(int(a) * int(m), int(s), rounding)
         for a, m, s in zip(*(array.ravel() for array in arrays), strict=True)

@@ -109,6 +109,9 @@ def _payload(
     if parameter & ~allowed:
         text = f"{register.name} has reserved bits set in its parameter {parameter:#06x}"
         raise DecodeError(text, offset=index)
+    if payload >> register.payload_bits:
+        text = f"{register.name} has reserved bits set in its payload {payload:#010x}"
+        raise DecodeError(text, offset=index + 1)
     return payload | parameter << 32
 
 

@@ -248,7 +248,7 @@ def _scaled_operands(op: Elementwise, a: int, b: int) -> tuple[int, int]:
     left = 20 if op.ifm.type.bits == 8 else 15
     shift = factor.shift + left
     if op.scale_mode is ScaleMode.OPA_32:
-        return scale(a << left, factor.multiplier, shift, Rounding.DOUBLE), (b << left) // 2
+        return scale(a << left, factor.multiplier, shift, op.ifm_rounding), (b << left) // 2
     if op.scale_mode is ScaleMode.OPB_32:
-        return (a << left) // 2, scale(b << left, factor.multiplier, shift, Rounding.DOUBLE)
+        return (a << left) // 2, scale(b << left, factor.multiplier, shift, op.ifm_rounding)
     return a * factor.multiplier, b * op.opb_scale

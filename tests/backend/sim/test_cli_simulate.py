@@ -17,6 +17,7 @@ from tests.backend.sim.test_networks import build_small
 from tests.backend.test_vela import many_outputs
 from tests.compiling import compile_graph
 from tests.scheduler.builders import chain, residual
+from tests.tflite_builder import NetBuilder
 from tvm_ethosu.backend.cli import main
 from tvm_ethosu.backend.cli_simulate import disassemble, read_listings, simulate
 from tvm_ethosu.backend.host import as_bytes, load_program, run_on
@@ -438,3 +439,97 @@ def test_flipped_bits_in_a_program(
         code, _, err = call(capsys, "simulate", file)
         assert code in (0, 2)
         assert err.count("\n") == (code == 2)
+
+
+def run_simulate(*arguments: object) -> str:
+    """Return the sentence of the UserError that ends the command."""
+    result = CliRunner().invoke(simulate, [str(argument) for argument in arguments])
+    assert isinstance(result.exception, UserError), result.output
+    return str(result.exception)
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("damage", [lambda _: b"", lambda data: data[: len(data) // 2]])
+def test_a_damaged_original(
+    compiled: Path,
+    original: Path,
+    tmp_path: Path,
+    given: bool,
+    damage: Callable[[bytes], bytes],
+) -> None:
+    """It is read with every offset checked, also when inputs are given."""
+    broken, values = tmp_path / "broken.tflite", tmp_path / "x.npy"
+    broken.write_bytes(damage(original.read_bytes()))
+    np.save(values, np.zeros((1, 12, 12, 5), np.int8))
+    options = ["--input", values] if given else []
+    assert str(broken) in run_simulate(compiled, "--check", broken, *options)
+
+
+def other_network(shape: tuple[int, int, int, int], filters: int) -> bytes:
+    net = NetBuilder("int8")
+    net.output(net.conv2d(net.input(shape), filters=filters))
+    return net.build()
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        ((1, 6, 6, 5), r"inputs int8 [1, 6, 6, 5] (got int8 [1, 12, 12, 5])"),
+        ((1, 12, 12, 5), r"outputs of [1008] bytes (got [4])"),
+    ],
+)
+def test_an_original_of_another_network(
+    compiled: Path, tmp_path: Path, given: bool, shape: tuple[int, int, int, int], text: str
+) -> None:
+    other, values = tmp_path / "other.tflite", tmp_path / "x.npy"
+    other.write_bytes(other_network(shape, 7))
+    np.save(values, np.zeros((1, 12, 12, 5), np.int8))
+    options = ["--input", values] if given else []
+    found = run_simulate(compiled, "--check", other, *options)
+    assert found == f"{other}: not the network that was compiled: {text}"
+
+
+def test_raw_output_is_checked_with_inputs_given_as_bytes(original: Path, tmp_path: Path) -> None:
+    file = compile_with_vela(original, tmp_path, VelaOptions(Accelerator.U55_128), raw=True)
+    values, other = tmp_path / "x.npy", tmp_path / "other.tflite"
+    np.save(values, np.random.default_rng(3).integers(0, 256, 720).astype(np.uint8))
+    result = CliRunner().invoke(
+        simulate, [str(file), "--input", str(values), "--check", str(original)]
+    )
+    assert result.exit_code == 0, result.output
+    assert "0 elements differ" in result.output
+    other.write_bytes(other_network((1, 12, 12, 4), 7))
+    text = "inputs of [576] bytes (got [720])"
+    assert text in run_simulate(file, "--input", values, "--check", other)
+    np.save(values, np.zeros(5, np.uint8))
+    assert f"{file}: input has 5 bytes (limit 720)" == run_simulate(file, "--input", values)
+
+
+@pytest.mark.parametrize(
+    "header", [b"(99999999999999,)}", b"(4,), (          }", b"(4*4,),          }", b"(4,), \0"]
+)
+def test_arrays_that_cannot_be_read(compiled: Path, tmp_path: Path, header: bytes) -> None:
+    """Numpy reads the header as Python text, and raises what that raises."""
+    path = tmp_path / "x.npy"
+    np.save(path, np.zeros(4, np.int8))
+    data = path.read_bytes()
+    at = data.index(b"(4,)")
+    path.write_bytes(data[:at] + header + data[at + len(header) :])
+    found = run_simulate(compiled, "--input", path)
+    assert found.startswith(f"{path}: not a readable .npy file (")
+    assert "\n" not in found
+
+
+def test_an_archive_is_no_input(compiled: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "x.npz"
+    np.savez(archive, x=np.zeros(4))
+    text = "not a readable .npy file (an archive of several arrays)"
+    assert run_simulate(compiled, "--input", archive) == f"{archive}: {text}"
+
+
+def test_a_file_of_another_kind(compiled: Path, tmp_path: Path) -> None:
+    payload = tmp_path / "payload.bin"
+    payload.write_bytes(read_network(compiled.read_bytes()).payloads[0])
+    text = "neither TFLite, Vela's raw output nor a program"
+    assert run_simulate(payload) == f"{payload}: {text}"

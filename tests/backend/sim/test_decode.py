@@ -61,6 +61,45 @@ def test_fields_of_a_register_do_not_overlap() -> None:
             assert not row.fields
 
 
+NARROW = {
+    **dict.fromkeys(("IFM_PAD_TOP", "IFM_PAD_LEFT", "OFM_BLK_DEPTH_M1"), 7),
+    **dict.fromkeys(("IFM_PAD_RIGHT", "IFM_PAD_BOTTOM"), 8),
+    **dict.fromkeys(("IFM_IB_END", "IFM2_IB_START", "AB_START", "OFM_BLK_WIDTH_M1"), 6),
+    "OFM_BLK_HEIGHT_M1": 5,
+    "DMA_WAIT": 4,
+    **dict.fromkeys(("IFM_UPSCALE", "ACC_FORMAT", "BLOCKDEP", "KERNEL_WAIT"), 2),
+    **dict.fromkeys(("IFM_REGION", "OFM_REGION", "IFM2_REGION"), 3),
+    **dict.fromkeys(("WEIGHT_REGION", "SCALE_REGION"), 3),
+    **dict.fromkeys(("PARALLEL_MODE", "PMU_MASK"), 1),
+}
+"""Bits of the parameter of registers with one narrow field, from Arm's two headers."""
+FIELDS = {
+    "IFM_PRECISION": 0b1100_0011_1100_1101,
+    "IFM2_PRECISION": 0b0000_0000_1100_1101,
+    "OFM_PRECISION": 0b1100_0001_1100_0111,
+    "KERNEL_STRIDE": 0b0000_0010_0111_1111,
+    "IFM2_BROADCAST": 0b1100_0111,
+    "DMA0_SRC_REGION": 0b111_0000_0111,
+    "DMA0_DST_REGION": 0b111_0000_0111,
+    **dict.fromkeys(("CONV", "DEPTHWISE", "DMA_START"), 0),
+}
+"""Bits that are not reserved of registers with several fields."""
+CHECKED_BY_VALUE = {"POOL", "ELEMENTWISE", "ACTIVATION"}
+
+
+def test_parameters_have_the_bits_of_arms_header() -> None:
+    for row in REGISTERS:
+        if row.space is Space.CMD0 and row.name not in CHECKED_BY_VALUE:
+            expected = FIELDS.get(row.name, (1 << NARROW.get(row.name, 16)) - 1)
+            assert row.used_bits == expected, row.name
+
+
+def test_payloads_have_the_bits_of_arms_header() -> None:
+    narrow = {"SCALE_LENGTH": 20, "SCALE1_LENGTH": 20, "OPB_SCALE": 16}
+    for row in REGISTERS:
+        assert row.payload_bits == narrow.get(row.name, 32), row.name
+
+
 @pytest.mark.parametrize(
     ("words", "offset", "text"),
     [
@@ -79,6 +118,11 @@ def test_fields_of_a_register_do_not_overlap() -> None:
         ([0x00050125, STOP], 0, "ACTIVATION.function has no value 5"),
         ([0x00010123, STOP], 0, "PARALLEL_MODE does not exist on ethos-u55-128"),
         ([0x00404024, 1, STOP], 0, "OFM_SCALE has reserved bits"),
+        ([0x00004026, 1 << 16, STOP], 1, "OPB_SCALE has reserved bits set in its payload"),
+        ([0x00004023, 1 << 20, STOP], 1, "SCALE_LENGTH has reserved bits set in its payload"),
+        ([0x00800122, STOP], 0, "KERNEL_STRIDE has reserved bits"),
+        ([0x40000185, STOP], 0, "IFM2_PRECISION has reserved bits"),
+        ([0x00400115, STOP], 0, "OFM_BLK_WIDTH_M1 has reserved bits"),
         ([1 << 32, STOP], 0, "not a 32-bit word"),
         (["x"], None, "must be integers"),
         ([0x00000002, STOP], 0, "was never set"),

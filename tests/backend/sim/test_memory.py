@@ -9,6 +9,7 @@ import pytest
 
 from tests.backend.sim.assembler import (
     assemble,
+    encode,
     kernel_commands,
     nhwc,
     ofm_shape,
@@ -18,6 +19,7 @@ from tests.backend.sim.assembler import (
 from tvm_ethosu.backend.sim import (
     Accelerator,
     AmbiguousError,
+    DecodeError,
     LimitError,
     MemoryFault,
     Region,
@@ -219,7 +221,6 @@ def test_small_accelerators_lose_the_lut() -> None:
     [
         ({"OFM_PRECISION": 0x4101, "OFM_SCALE": 1 | 1 << 32}, "TRUNCATE"),
         ({"OFM_PRECISION": 0x102, "IFM_PRECISION": 1}, "OFM of type U16"),
-        ({"IFM_PRECISION": 0x4001}, "rounding mode bits"),
         ({"IFM_UPSCALE": 1}, "with upscaling"),
         ({"ACC_FORMAT": 2}, "floating-point"),
         ({"OFM_PRECISION": 1}, "without a global OFM scale"),
@@ -233,13 +234,106 @@ def test_ambiguous(registers: dict[str, int], text: str) -> None:
     execute(absolute(**registers), strict=False, size=128)
 
 
-def test_strided_dma_is_a_guess() -> None:
-    commands = dma(0, 0, 4, (1 << 9, 1))
-    commands[-1:] = [("DMA0_SIZE0", 3), ("DMA0_SKIP0", 12), ("DMA_START", 0)]
-    with pytest.raises(AmbiguousError, match="2-D or 3-D DMA"):
+def strided(source: int, target: int, **registers: int) -> Commands:
+    """Return a transfer of 4 bytes a row; ``source`` and ``target`` are stride modes."""
+    commands = dma(0, 0, 4, (source << 9, 1 | target << 9))
+    return [*commands[:-1], *registers.items(), ("DMA_START", 0)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "registers", "places"),
+    [
+        (1, {"DMA0_SIZE0": 3, "DMA0_SKIP0": 12}, [0, 16, 32]),
+        (1, {"DMA0_SIZE0": 1, "DMA0_SKIP0": 12}, [0]),
+        (2, {"DMA0_SIZE0": 2, "DMA0_SKIP0": 0, "DMA0_SIZE1": 2, "DMA0_SKIP1": 8}, [0, 4, 16, 20]),
+        (2, {"DMA0_SIZE0": 2, "DMA0_SKIP0": 4, "DMA0_SIZE1": 1, "DMA0_SKIP1": 9}, [0, 8]),
+    ],
+)
+def test_dma_skips_bytes_at_its_destination(
+    mode: int, registers: dict[str, int], places: list[int]
+) -> None:
+    """The header: SKIP0 after each inner transfer, SKIP1 after each 2-D one, sizes not minus 1."""
+    memory = execute(strided(0, mode, **registers), Accelerator.U65_256)
+    expected = list(range(64))
+    for row, place in enumerate(places):
+        expected[place : place + 4] = range(4 * row, 4 * row + 4)
+    assert memory.tolist() == expected
+
+
+def test_a_source_with_gaps_is_a_guess() -> None:
+    commands = strided(1, 0, DMA0_SIZE0=3, DMA0_SKIP0=12)
+    with pytest.raises(AmbiguousError, match="2-D or 3-D DMA with a source"):
         execute(commands, Accelerator.U65_256)
     memory = execute(commands, Accelerator.U65_256, strict=False)
     assert memory[:12].tolist() == [0, 1, 2, 3, 16, 17, 18, 19, 32, 33, 34, 35]
+
+
+@pytest.mark.parametrize(
+    ("commands", "accelerator", "text"),
+    [
+        (
+            strided(0, 2, DMA0_SIZE0=2, DMA0_SKIP0=4, DMA0_SIZE1=2, DMA0_SKIP1=0),
+            Accelerator.U65_256,
+            "3-D DMA that skips bytes after rows",
+        ),
+        (strided(0, 1, DMA0_SIZE0=0, DMA0_SKIP0=0), Accelerator.U65_256, "no rows"),
+        (dma(0, 46 * 1024, 16, (0, 0x101)), Accelerator.U65_512, r"some cores only \(mask 1\)"),
+        (dma(0, U55.lut_address, 16, (0, 0x100)), U55, r"some cores only \(mask 0\)"),
+        (dma(0, 0, 16, (0x100, 1)), U55, "out of the shared RAM"),
+    ],
+)
+def test_ambiguous_transfers(commands: Commands, accelerator: Accelerator, text: str) -> None:
+    with pytest.raises(AmbiguousError, match=text):
+        execute(commands, accelerator)
+
+
+def test_the_core_mask_of_a_lut_may_name_cores_that_are_not_there() -> None:
+    """Both compilers write mask 3 on every accelerator."""
+    for mask in (1, 3):
+        execute(dma(0, U55.lut_address, 16, (0, 0x100 | mask)))
+
+
+def test_a_transfer_of_too_many_rows() -> None:
+    huge = strided(0, 2, DMA0_SIZE0=0xFFFF, DMA0_SKIP0=0, DMA0_SIZE1=0xFFFF, DMA0_SKIP1=0)
+    with pytest.raises(LimitError, match="limit"):
+        execute([("DMA0_LEN", 0), *(c for c in huge if c[0] != "DMA0_LEN")], Accelerator.U65_256)
+
+
+def addition(scale_mode: int, rounding: int) -> Commands:
+    """Return an ADD of bytes 0, 1, 2 ... to themselves, the first operand scaled by 1 / 4."""
+    second = {"IFM2_REGION": 1, **nhwc("IFM2", SHAPE, 0), "IFM2_BROADCAST": 0, "IFM2_PRECISION": 1}
+    sizes = {f"IFM2_{name}_M1": 63 for name in ("HEIGHT0", "HEIGHT1", "WIDTH0")}
+    maps = {**nhwc("IFM", SHAPE, 0), **nhwc("OFM", SHAPE, 32), **ofm_shape(SHAPE)}
+    scales = {"OPA_SCALE": 1 << 30 | 51 << 32, "OPB_SCALE": 1, "IFM2_ZERO_POINT": 0}
+    if scale_mode == 0:
+        scales["OPA_SCALE"] = 1
+    precision = {"IFM_PRECISION": 1 | scale_mode << 8 | rounding << 14}
+    registers = {**maps, **second, **sizes, **scales, **precision}
+    return kernel_commands("ELEMENTWISE", 1, **registers)
+
+
+def test_ifm_rounding_matters_for_32_bit_operand_scales_only() -> None:
+    """Vela sets it on copies, and for a 16-bit scale of ADD, which is no fraction."""
+    plain = execute(addition(0, 0))
+    for rounding in (1, 2):
+        assert execute(addition(0, rounding)).tolist() == plain.tolist()
+        with pytest.raises(AmbiguousError, match="IFM rounding mode"):
+            execute(addition(1, rounding))
+    execute(addition(1, 0))
+
+
+@pytest.mark.parametrize(
+    ("registers", "text"),
+    [
+        ({"OPB_SCALE": None}, "OPB_SCALE was never set"),
+        ({"OPA_SCALE": 1 << 16}, "OPA_SCALE 65536 has more than the 16 bits"),
+    ],
+)
+def test_operand_scales_of_16_bits(registers: dict[str, int | None], text: str) -> None:
+    commands = [(name, registers.get(name, value)) for name, value in addition(0, 0)]
+    kept = [(name, value) for name, value in commands if value is not None]
+    with pytest.raises(DecodeError, match=text):
+        execute(kept)
 
 
 def wide_scalar(code: int, **registers: int) -> Commands:
@@ -329,3 +423,42 @@ def test_too_much_work() -> None:
     huge = {"OFM_HEIGHT_M1": 0xFFFF, "OFM_WIDTH_M1": 0xFFFF, "IFM_STRIDE_Y": 0, "IFM_STRIDE_X": 0}
     with pytest.raises(LimitError, match="limit"):
         execute(absolute(**huge))
+
+
+def wide_map(name: str, side: int, base: int, depth: int = 1) -> dict[str, int]:
+    """Return the registers of a map of ``side`` x ``side`` elements in one tile."""
+    tiles = {f"{name}_{part}_M1": 0xFFFF for part in ("HEIGHT0", "HEIGHT1", "WIDTH0")}
+    return {**nhwc(name, (side, side, depth), base), **tiles}
+
+
+def test_too_many_operations() -> None:
+    words = assemble(absolute())[:-1] + [encode("DMA_WAIT", 0)[0]] * (1 << 16)
+    with pytest.raises(LimitError, match="operations or more, limit 65536"):
+        decode([*words, *encode("STOP", 0xFFFF)], U55)
+
+
+def test_too_much_work_in_all() -> None:
+    """Each operation is within its limit, a thousand of them would take hours."""
+    side = {"OFM_HEIGHT_M1": 4095, "OFM_WIDTH_M1": 4095, "OFM_DEPTH_M1": 0}
+    kernel = {"KERNEL_WIDTH_M1": 15, "KERNEL_HEIGHT_M1": 15}
+    maps = {**wide_map("IFM", 4096, 0), **wide_map("OFM", 4096, 0)}
+    commands = kernel_commands("POOL", 0, **{**maps, **side, **kernel})
+    with pytest.raises(LimitError, match=f"the stream takes {9 << 35} steps, limit {1 << 38}"):
+        execute([*commands, *[("POOL", 0)] * 8])
+
+
+def test_an_ofm_much_larger_than_its_ifm() -> None:
+    """A convolution of one channel to many: 2 ** 32 elements would not fit anywhere."""
+    commands, constants = convolution(
+        OFM_HEIGHT_M1=1023, OFM_WIDTH_M1=1023, OFM_DEPTH_M1=4095, IFM_DEPTH_M1=0
+    )
+    with pytest.raises(LimitError, match=f"OFM has {1 << 32} elements"):
+        execute(commands, constants=constants)
+
+
+def test_too_many_blocks_to_compare() -> None:
+    blocks = {f"OFM_BLK_{name}_M1": 0 for name in ("HEIGHT", "WIDTH", "DEPTH")}
+    side = {"OFM_HEIGHT_M1": 511, "OFM_WIDTH_M1": 511, "OFM_DEPTH_M1": 0}
+    maps = {**wide_map("IFM", 512, 0), **wide_map("OFM", 512, 0)}
+    with pytest.raises(LimitError, match=f"in place, the operation has {1 << 18} blocks"):
+        execute(absolute(**{**maps, **side, **blocks}), size=1 << 18)

@@ -204,6 +204,51 @@ def test_network_of_our_own(tmp_path: Path, accelerator: Accelerator, core: Core
 
 
 @pytest.mark.parametrize(
+    ("dtype", "multiples", "accelerator"),
+    [
+        ("int8", (1, 2, 3, 1), Accelerator.U65_512),
+        ("uint8", (1, 1, 1, 3), Accelerator.U55_64),
+        ("int16", (1, 1, 3, 2), Accelerator.U55_128),
+    ],
+)
+def test_copies_with_a_rounding_mode(
+    tmp_path: Path, dtype: str, multiples: tuple[int, ...], accelerator: Accelerator
+) -> None:
+    """Regor writes an IFM rounding mode on the copies of TILE; TFLite Micro has no such kernel."""
+    net = NetBuilder(dtype)
+    net.output(net.tile(net.input((1, 4, 6, 5)), multiples))
+    source = tmp_path / "tile.tflite"
+    source.write_bytes(net.build())
+    compiled = compile_with_vela(source, tmp_path / "out", VelaOptions(accelerator, Core.REGOR))
+    network = read_network(compiled.read_bytes())
+    assert "ifm_rounding=<Rounding.NATURAL" in repr(network.streams[0].operations)
+    values = random_inputs(network, np.random.default_rng(5))
+    assert np.array_equal(run_network(network, values).outputs[0], np.tile(values[0], multiples))
+
+
+@pytest.mark.parametrize(
+    ("code", "scale", "zero_point", "core"),
+    [("LOGISTIC", 1 / 256, 0, Core.REGOR), ("TANH", 1 / 128, 128, Core.LEGACY)],
+)
+def test_tables_of_unsigned_bytes(
+    tmp_path: Path, code: str, scale: float, zero_point: int, core: Core
+) -> None:
+    """Every input, against the formula: TFLite Micro has no such kernel for uint8."""
+    net = NetBuilder("uint8")
+    x = net.input((1, 4, 8, 8))
+    net.output(net.curve(code, x, scale, zero_point))
+    source = tmp_path / "curve.tflite"
+    source.write_bytes(net.build())
+    compiled = compile_with_vela(source, tmp_path / "out", VelaOptions(Accelerator.U55_128, core))
+    network = read_network(compiled.read_bytes())
+    values = np.arange(256, dtype=np.uint8).reshape(x.shape)
+    real = (values - float(x.zero_point)) * x.scale
+    curve = np.tanh(real) if code == "TANH" else 1 / (1 + np.exp(-real))
+    expected = np.clip(np.rint(curve / scale) + zero_point, 0, 255).astype(np.uint8)
+    assert np.array_equal(run_network(network, [values]).outputs[0], expected)
+
+
+@pytest.mark.parametrize(
     "damage",
     [
         lambda data: b"",

@@ -256,7 +256,8 @@ def elementwise_scales(mode: ElementwiseMode, kind: str, data: st.DataObject) ->
         return registers, 0
     wide = scale_mode != 0
     operand = data.draw(st.integers(1, (1 << 31) - 1 if wide else (1 << 15) - 1))
-    registers |= {"OPA_SCALE": operand | (12 << 32 if wide else 0), "OPB_SCALE": operand // 2}
+    registers |= {"OPA_SCALE": operand | (12 << 32 if wide else 0)}
+    registers |= {"OPB_SCALE": 0 if wide else operand // 2}
     return registers, scale_mode
 
 

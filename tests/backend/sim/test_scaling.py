@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.backend.sim import slow
-from tvm_ethosu.backend.sim import AmbiguousError
+from tvm_ethosu.backend.sim import AmbiguousError, LimitError
 from tvm_ethosu.backend.sim.operations import Rounding
 from tvm_ethosu.backend.sim.scaling import scale
 
@@ -72,3 +72,8 @@ def test_truncation_is_ambiguous() -> None:
 
 def _saturated(value: int) -> int:
     return max(-(1 << 63), min((1 << 63) - 1, value))
+
+
+def test_scaling_one_by_one_is_limited() -> None:
+    with pytest.raises(LimitError, match="one by one"):
+        scale(np.full((1 << 22) + 1, 1 << 40), 1 << 30, 8, Rounding.NATURAL)
