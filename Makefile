@@ -151,6 +151,7 @@ $(LINKS)/py.typed: Makefile
 	for folder in backend partition scheduler; do ln -sfn ../../../$$folder $(LINKS)/$$folder; done
 	ln -sfn ../../../backend/_root/__init__.py $(LINKS)/__init__.py
 	ln -sfn ../../../backend/_root/entry.py $(LINKS)/entry.py
+	ln -sfn ../../../backend/_root/interrupts.py $(LINKS)/interrupts.py
 	ln -sfn ../../../backend/_root/pytest_plugin.py $(LINKS)/pytest_plugin.py
 	ln -sfn ../../../backend/_root/py.typed $(LINKS)/py.typed
 	touch -h $@
