@@ -42,8 +42,10 @@ test-all: $(STAMP) gcc arm-gcc  ## run all tests
 bench: $(PLOTS)  ## measure SRAM and cycles against Vela, write docs/benchmarks.md and its plots
 	@$(PY) -m tvm_ethosu.backend.bench -o docs/benchmarks.md --workers $(WORKERS) $(BENCH)
 
-docs: $(STAMP)  ## write docs/operators.md from the table of operators
-	@$(PY) -m tvm_ethosu.partition.operator_docs > docs/operators.md
+docs: $(STAMP)  ## write docs/operators.md from the table of operators, build the pages into build/docs
+	@$(PY) -c 'import mkdocs' 2>/dev/null || $(PY) -m pip install -q --disable-pip-version-check -e '.[docs]'
+	$(PY) -m tvm_ethosu.partition.operator_docs > docs/operators.md
+	$(VENV)/bin/mkdocs build --strict --quiet
 
 lint: $(STAMP)  ## check style and formatting
 	@$(VENV)/bin/ruff check .
