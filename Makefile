@@ -42,8 +42,10 @@ test-all: $(STAMP) gcc arm-gcc  ## run all tests
 bench: $(PLOTS)  ## measure SRAM and cycles against Vela, write docs/benchmarks.md and its plots
 	@$(PY) -m tvm_ethosu.backend.bench -o docs/benchmarks.md --workers $(WORKERS) $(BENCH)
 
-docs: $(STAMP)  ## write docs/operators.md from the table of operators
-	@$(PY) -m tvm_ethosu.partition.operator_docs > docs/operators.md
+docs: $(STAMP)  ## write docs/operators.md from the table of operators, build the pages into build/docs
+	@$(PY) -c 'import mkdocs' 2>/dev/null || $(PY) -m pip install -q --disable-pip-version-check -e '.[docs]'
+	$(PY) -m tvm_ethosu.partition.operator_docs > docs/operators.md
+	$(VENV)/bin/mkdocs build --strict --quiet
 
 lint: $(STAMP)  ## check style and formatting
 	@$(VENV)/bin/ruff check .
@@ -151,6 +153,7 @@ $(LINKS)/py.typed: Makefile
 	for folder in backend partition scheduler; do ln -sfn ../../../$$folder $(LINKS)/$$folder; done
 	ln -sfn ../../../backend/_root/__init__.py $(LINKS)/__init__.py
 	ln -sfn ../../../backend/_root/entry.py $(LINKS)/entry.py
+	ln -sfn ../../../backend/_root/interrupts.py $(LINKS)/interrupts.py
 	ln -sfn ../../../backend/_root/pytest_plugin.py $(LINKS)/pytest_plugin.py
 	ln -sfn ../../../backend/_root/py.typed $(LINKS)/py.typed
 	touch -h $@

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -15,19 +16,21 @@ from tvm_ethosu.backend.cli_options import (
     ACCELERATOR_HELP,
     ERR,
     JSON,
+    LOG,
     MODEL,
     OUT,
+    PROGRESS,
+    VOICE,
     compile_or_explain,
     input_options,
     npu_options,
+    reset_consoles,
+    with_voice,
     working,
 )
+from tvm_ethosu.backend.failures import EXIT_INTERRUPTED, EXIT_NO_READER, explained, unexpected
 from tvm_ethosu.partition.options import EthosUOptions, parse_size
-from tvm_ethosu.scheduler.errors import EthosUError, InternalError
-
-EXIT_OUR_FAULT = 1
-EXIT_USERS_INPUT = 2
-EXIT_INTERRUPTED = 130
+from tvm_ethosu.scheduler.errors import InternalError
 
 
 class _Group(click.Group):
@@ -44,11 +47,11 @@ class _Group(click.Group):
         return sorted([*super().list_commands(ctx), *self._LATE])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self._LATE:
-            return super().get_command(ctx, cmd_name)
-        module = importlib.import_module(f"tvm_ethosu.backend.{self._LATE[cmd_name]}")
-        command: click.Command = getattr(module, cmd_name)
-        return command
+        command = super().get_command(ctx, cmd_name)
+        if cmd_name in self._LATE:
+            module = importlib.import_module(f"tvm_ethosu.backend.{self._LATE[cmd_name]}")
+            command = getattr(module, cmd_name)
+        return None if command is None else with_voice(command)
 
 
 @click.group(
@@ -56,10 +59,10 @@ class _Group(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(tvm_ethosu.__version__, prog_name="tvm-ethosu")
-@click.option("--verbose", is_flag=True, help="Show a traceback when something goes wrong.")
-def cli(verbose: bool) -> None:
+@VOICE[0]
+@VOICE[1]
+def cli() -> None:
     """Compile quantized TFLite networks for Arm Ethos-U, run them, explain what happened."""
-    del verbose  # read by main, which sees errors
 
 
 @cli.command("compile")
@@ -84,9 +87,8 @@ def compile_command(
     from tvm_ethosu.backend.report import compile_report, memory_table
     from tvm_ethosu.partition.tflite_file import load_tflite
 
-    with working(f"compiling {model.name} for {options.accelerator_config}"):
-        file = load_tflite(model)
-        network = compile_or_explain(file, options)
+    file = load_tflite(model)
+    network = compile_or_explain(file, options)
     report = compile_report(file, network)
     if json_path is not None:
         write_json(json_path, report)
@@ -190,7 +192,7 @@ def run(
     with working(f"compiling {model.name} for {options.accelerator_config}"):
         network = load_for_host(load_tflite(model), options)
         checker = Checker(network) if check else None
-    session = run_session(network, checker, input_paths, seed, count, ERR)
+    session = run_session(network, checker, input_paths, seed, count, PROGRESS)
     if output is not None:
         session.save(output)
     if json_path is not None:
@@ -203,44 +205,31 @@ def run(
         raise InternalError("an NPU result differs from TFLite Micro's; see the table above")
 
 
-def explained(error: BaseException) -> tuple[str, int] | None:
-    """Return the sentence and exit code of an error that we raised, or None for any other."""
-    match error:
-        case click.exceptions.Abort() | KeyboardInterrupt():
-            return "interrupted", EXIT_INTERRUPTED
-        case click.ClickException():
-            return error.format_message(), EXIT_USERS_INPUT
-        case InternalError():
-            return f"{error} (our fault: please report it)", EXIT_OUR_FAULT
-        case EthosUError():
-            return str(error), EXIT_USERS_INPUT
-        case _:
-            return None
-
-
-def unexpected(error: BaseException) -> tuple[str, int]:
-    """Return the sentence and exit code of an error that nobody foresaw."""
-    lines = str(error).strip().splitlines() or [""]
-    text = (
-        f"unexpected error, our fault ({type(error).__name__}: {lines[-1]}); please report it with "
-        "the output of tvm-ethosu --verbose …"
-    )
-    return text, EXIT_OUR_FAULT
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit code: 0 well, 1 our fault, 2 the user's input.
 
     ``machine run`` has codes of its own for firmware that failed.
     """
     arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    reset_consoles()
     try:
-        code = cli.main(arguments, prog_name="tvm-ethosu", standalone_mode=False)
+        # Not cli.main: it has its own ways with Ctrl-C and with readers that go away.
+        with cli.make_context("tvm-ethosu", list(arguments)) as context:
+            cli.invoke(context)
+        sys.stdout.flush()
+        return 0
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except (Exception, KeyboardInterrupt) as error:
         # The last resort as well: users never see a bare traceback.
         message, code = explained(error) or unexpected(error)
-        if "--verbose" in arguments:
+        if not LOG.quiet:
             traceback.print_exc()
-        ERR.print(f"tvm-ethosu: {message}", markup=False)
+        if code == EXIT_NO_READER:
+            # What is left in the buffer has nowhere to go, and Python would complain at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        else:
+            # A terminal shows ^C first.
+            before = "\n" if code == EXIT_INTERRUPTED and ERR.is_terminal else ""
+            ERR.print(f"{before}tvm-ethosu: {message}", markup=False)
         return code
-    return code if isinstance(code, int) else 0

@@ -15,6 +15,7 @@ from tvm_ethosu.backend.cli_options import (
     compile_or_explain,
     input_options,
     npu_options,
+    say,
     working,
 )
 from tvm_ethosu.backend.machine import RUNNABLE
@@ -53,10 +54,10 @@ def firmware(
     from tvm_ethosu.backend.report import compile_report, memory_table
     from tvm_ethosu.partition.tflite_file import load_tflite
 
-    with working(f"compiling {model.name} for {options.accelerator_config}"):
-        file = load_tflite(model)
-        inputs = [load_inputs(file, input_paths)] if input_paths else []
-        network = compile_or_explain(file, options)
+    file = load_tflite(model)
+    inputs = [load_inputs(file, input_paths)] if input_paths else []
+    network = compile_or_explain(file, options)
+    with working(f"running {model.name} for the results to expect"):
         cases = make_cases(file, options, inputs, count=count, seed=seed)
     report = compile_report(file, network)
     if json_path is not None:
@@ -112,8 +113,8 @@ def machine_run(
         result = run_elf(elf, name, accelerator, timeout)
     if json_path is not None:
         write_json(json_path, result.report())
-    click.echo(result.console, nl=not result.console.endswith("\n"))
-    click.echo(str(result))
+    say(result.console.removesuffix("\n"))
+    say(str(result))
     if result.status is None:
         raise click.exceptions.Exit(EXIT_NOT_ENDED)
     if result.status != 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from tvm_ethosu import interrupts
+from tvm_ethosu.backend.outputs import STDOUT
 from tvm_ethosu.partition.options import OPTION_HELP, EthosUOptions, parse_size
 from tvm_ethosu.scheduler.errors import Infeasible
 
@@ -22,18 +26,85 @@ if TYPE_CHECKING:
 
 _PIPED_COLUMNS = 160
 
+# What a command found; errors; what it does meanwhile; and with --verbose, how long that took.
 OUT = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED_COLUMNS)
 ERR = Console(stderr=True, highlight=False, soft_wrap=True)
+PROGRESS = Console(stderr=True, highlight=False)
+LOG = Console(stderr=True, highlight=False, soft_wrap=True, quiet=True)
+
+
+def reset_consoles() -> None:
+    """Let the consoles speak as without any option."""
+    OUT.quiet = PROGRESS.quiet = False
+    LOG.quiet = True
+
+
+def say(text: str) -> None:
+    """Print a line as it is, whatever it holds, unless results are not wanted as text."""
+    if not OUT.quiet:
+        click.echo(text)
 
 
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
-    """Show what takes its time, on stderr and on a terminal only."""
-    if ERR.is_terminal:
-        with ERR.status(what):
-            yield
-    else:
+    """Show what takes its time, on stderr and on a terminal only; with --verbose note the time."""
+    start = time.perf_counter()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    shown = PROGRESS.is_terminal and not PROGRESS.quiet
+    with Progress(*columns, console=PROGRESS, transient=True, disable=not shown) as progress:
+        progress.add_task(what, total=None)
         yield
+    interrupts.check()
+    LOG.print(f"{what}: {time.perf_counter() - start:.1f} s", markup=False)
+
+
+def _quiet(_context: click.Context, _parameter: click.Parameter, is_given: bool) -> None:
+    if is_given:
+        OUT.quiet = PROGRESS.quiet = True
+
+
+def _verbose(_context: click.Context, _parameter: click.Parameter, is_given: bool) -> None:
+    if is_given:
+        LOG.quiet = False
+
+
+def _json(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+    if path == STDOUT:
+        OUT.quiet = True
+    return path
+
+
+# Every command has these two, and they may stand in front of the command as well.
+VOICE = (
+    click.option(
+        "-q",
+        "--quiet",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_quiet,
+        help="Print no tables and no progress, only errors.",
+    ),
+    click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_verbose,
+        help="Print how long each step took, and a traceback when something goes wrong.",
+    ),
+)
+
+
+def with_voice(command: click.Command) -> click.Command:
+    """Add the options of ``VOICE`` to a command and those below it; a second call adds none."""
+    if not any(parameter.name == "quiet" for parameter in command.params):
+        for option in VOICE:
+            option(command)
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        with_voice(inner)
+    return command
 
 
 ACCELERATOR_HELP = OPTION_HELP["accelerator_config"]
@@ -114,7 +185,14 @@ def _with(
 
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 JSON = click.option(
-    "--json", "json_path", type=click.Path(path_type=Path), help="Write the report as JSON."
+    "--json",
+    "json_path",
+    metavar="[FILE]",
+    type=click.Path(path_type=Path),
+    is_flag=False,
+    flag_value=str(STDOUT),
+    callback=_json,
+    help="Write the report as JSON; without FILE to stdout, in place of the tables.",
 )
 
 
@@ -128,9 +206,11 @@ def compile_or_explain(file: TfliteFile, options: EthosUOptions) -> FirmwareNetw
     from tvm_ethosu.backend.network import compile_for_firmware
 
     try:
-        return compile_for_firmware(file, options)
+        with working(f"compiling {file.path.name} for {options.accelerator_config}"):
+            return compile_for_firmware(file, options)
     except Infeasible as error:
-        raise _with_smallest_size(error, file, options) from None
+        with working("looking for the smallest size that works"):
+            raise _with_smallest_size(error, file, options) from None
 
 
 def _with_smallest_size(error: Infeasible, file: TfliteFile, options: EthosUOptions) -> Infeasible:

@@ -12,6 +12,7 @@ import click
 import numpy as np
 
 from tvm_ethosu.backend.arrays import load_array
+from tvm_ethosu.backend.cli_options import JSON, say, working
 from tvm_ethosu.backend.outputs import write_json
 from tvm_ethosu.backend.program import (
     Binding,
@@ -175,7 +176,8 @@ def _uses_fast_scratch(stream: Stream) -> bool:
 @click.command()
 @_FILE
 @click.option("--offsets", is_flag=True, help="Put the word offset in front of each line.")
-def disassemble(file: Path, offsets: bool) -> None:
+@JSON
+def disassemble(file: Path, offsets: bool, json_path: Path | None) -> None:
     """Print the command streams of FILE as text that can be compared with diff.
 
     FILE is a TFLite file compiled by Vela, Vela's raw output (.npz), a driver payload, or an NPU
@@ -185,10 +187,16 @@ def disassemble(file: Path, offsets: bool) -> None:
         listings = read_listings(file)
         if not listings:
             raise UserError(f"{file}: holds no command stream; was it compiled by Vela?")
-        for listing in listings:
-            click.echo(f"# {listing.title}, {listing.accelerator.value}")
-            for line in lines_of(listing.words, listing.accelerator, offsets=offsets):
-                click.echo(line)
+        with working(f"reading {file.name}"):
+            texts = [list(lines_of(x.words, x.accelerator, offsets=offsets)) for x in listings]
+    streams = [
+        {"title": x.title, "accelerator": x.accelerator.value, "words": len(x.words), "lines": text}
+        for x, text in zip(listings, texts, strict=True)
+    ]
+    if json_path is not None:
+        write_json(json_path, {"file": file.name, "streams": streams})
+    for listing, text in zip(listings, texts, strict=True):
+        say("\n".join([f"# {listing.title}, {listing.accelerator.value}", *text]))
 
 
 @click.command()
@@ -222,7 +230,7 @@ def disassemble(file: Path, offsets: bool) -> None:
     type=click.Choice([mode.value for mode in MemoryMode]),
     help="Where it keeps the arena; by default what the stream's use of region 2 suggests.",
 )
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report.")
+@JSON
 def simulate(
     file: Path, inputs: tuple[Path, ...], seed: int, check: Path | None, trace: bool,
     system_config: str | None, memory_mode: str | None, json_path: Path | None,
@@ -234,16 +242,17 @@ def simulate(
     """
     with _reported():
         original = None if check is None else Original.read(check)
-        values, result = _simulate(file, inputs, seed, original)
-        estimates = Estimates.of(result, system_config, memory_mode)
+        with working(f"simulating {file.name}"):
+            values, result = _simulate(file, inputs, seed, original)
+            estimates = Estimates.of(result, system_config, memory_mode)
         if trace:
             _print_trace(result, estimates)
         _print_outputs(result, estimates)
-        differing = None if original is None else original.differences(values, result.outputs)
+        differing = None if original is None else _checked(original, values, result)
     if json_path is not None:
         write_json(json_path, _report(result, estimates, differing))
     if differing is not None:
-        click.echo(f"{differing} elements differ from TensorFlow Lite Micro")
+        say(f"{differing} elements differ from TensorFlow Lite Micro")
         if differing:
             raise SystemExit(1)
 
@@ -385,24 +394,29 @@ def random_inputs(network: Network, seed: int) -> tuple[Array, ...]:
     return tuple(values)
 
 
+def _checked(original: Original, values: tuple[Array, ...], result: Result) -> int:
+    with working("running TensorFlow Lite Micro"):
+        return original.differences(values, result.outputs)
+
+
 def _print_trace(result: Result, estimates: Estimates) -> None:
     for stream, report in zip(result.streams, estimates.reports, strict=True):
         times = {op.offset: op for op in report.operations}
         for op in stream.operations:
             time = times.get(op.offset)
             text = "" if time is None else f", cycles {time.start:.0f} to {time.end:.0f}"
-            click.echo(f"{op.offset:6}  {describe(op)}{text}")
+            say(f"{op.offset:6}  {describe(op)}{text}")
 
 
 def _print_outputs(result: Result, estimates: Estimates) -> None:
     for index, report in enumerate(result.reports):
-        click.echo(f"NPU call {index}: {len(report.operations)} operations, "
+        say(f"NPU call {index}: {len(report.operations)} operations, "
                    f"{report.total_macs} MACs")  # fmt: skip
-    click.echo(f"estimate: {estimates.total_cycles:.0f} cycles "
+    say(f"estimate: {estimates.total_cycles:.0f} cycles "
                f"({estimates.system.name}, {estimates.mode.value})")  # fmt: skip
     for index, output in enumerate(result.outputs):
         text = np.array2string(output.reshape(-1), threshold=16)
-        click.echo(f"output {index} {output.dtype} {list(output.shape)}: {text}")
+        say(f"output {index} {output.dtype} {list(output.shape)}: {text}")
 
 
 def _report(result: Result, estimates: Estimates, differing: int | None) -> dict[str, Any]:

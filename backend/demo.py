@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tvm_ethosu.backend.check import Checker, load_for_host
-from tvm_ethosu.backend.cli import EXIT_OUR_FAULT, explained, unexpected
 from tvm_ethosu.backend.demo_network import demo_network
+from tvm_ethosu.backend.failures import EXIT_OUR_FAULT, explained, unexpected
 from tvm_ethosu.backend.network import FirmwareNetwork, compile_for_firmware
 from tvm_ethosu.backend.report import compile_report, memory_table, operator_rows, operator_table
 from tvm_ethosu.backend.session import Session, comparison_table, run_session

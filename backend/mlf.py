@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import tarfile
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from tvm_ethosu.backend.network import MODULE_NAME
-from tvm_ethosu.backend.outputs import INCLUDE_DIR, c_sources, interface_header
+from tvm_ethosu.backend.outputs import INCLUDE_DIR, c_sources, interface_header, whole_file
 from tvm_ethosu.scheduler.errors import UserError
 
 FORMAT_VERSION = 7
@@ -87,14 +85,9 @@ def write_mlf(factory: Any, path: Path) -> Path:
     Raises:
         UserError: the build is of another kind, or the archive cannot be written.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as name:
-            stage = Path(name)
-            _fill(stage / "tree", factory)
-            with tarfile.open(stage / "archive", "w") as archive:
-                archive.add(stage / "tree", arcname=".")
-            os.replace(stage / "archive", path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from error
+    with whole_file(path) as partial:
+        tree = partial.parent / "tree"
+        _fill(tree, factory)
+        with tarfile.open(partial, "w") as archive:
+            archive.add(tree, arcname=".")
     return path

@@ -2,20 +2,61 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tvm_ethosu import interrupts
 from tvm_ethosu.backend.network import MODULE_NAME, FirmwareNetwork
 from tvm_ethosu.backend.program import to_bytes
 from tvm_ethosu.scheduler.errors import UserError
 
 INCLUDE_DIR = Path(__file__).parent / "firmware" / "include"
+
+
+STDOUT = Path("-")
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield a path to write to, in the folder of ``path``; at the end it becomes ``path``.
+
+    So a file is written whole or not at all, even when the program is interrupted. The path
+    yielded ends as ``path`` does, and folders above are made.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _stage(path) as stage:
+            partial = stage / path.name
+            yield partial
+            with interrupts.held():
+                os.replace(partial, path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+@contextlib.contextmanager
+def _stage(path: Path) -> Iterator[Path]:
+    """Yield an empty folder beside ``path``, which is gone at the end."""
+    stage = None
+    try:
+        with interrupts.held():
+            stage = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        yield stage
+    finally:
+        if stage is not None:
+            with interrupts.held():
+                shutil.rmtree(stage, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -24,30 +65,19 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         UserError: it cannot be written.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(name, _ordinary_mode())
-            os.replace(name, path)
-        finally:
-            Path(name).unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from error
-
-
-def _ordinary_mode() -> int:
-    """Return the mode that a file made by ``open`` would have."""
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask
+    with whole_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write data as JSON, whole or not at all."""
-    write_text(path, json.dumps(data, indent=2) + "\n")
+    """Write data as JSON, to stdout for ``-``, else to a file, whole or not at all."""
+    text = json.dumps(data, indent=2) + "\n"
+    if path == STDOUT:
+        interrupts.check()
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        write_text(path, text)
 
 
 def interface_header(source: str) -> str:
@@ -139,15 +169,13 @@ def replace_folders(directory: Path, folders: Sequence[str], fill: Callable[[Pat
     """
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        stage = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
-        try:
+        with _stage(directory) as stage:
             fill(stage)
-            directory.mkdir(exist_ok=True)
-            for part in folders:
-                shutil.rmtree(directory / part, ignore_errors=True)
-                os.replace(stage / part, directory / part)
-        finally:
-            shutil.rmtree(stage, ignore_errors=True)
+            with interrupts.held():
+                directory.mkdir(exist_ok=True)
+                for part in folders:
+                    shutil.rmtree(directory / part, ignore_errors=True)
+                    os.replace(stage / part, directory / part)
     except OSError as error:
         raise UserError(f"{directory}: cannot be written ({error.strerror})") from error
 

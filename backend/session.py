@@ -21,8 +21,8 @@ from tvm_ethosu.backend.check import (
     random_inputs,
     run_once,
 )
+from tvm_ethosu.backend.outputs import whole_file
 from tvm_ethosu.scheduler.dump import short_origin
-from tvm_ethosu.scheduler.errors import UserError
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +48,8 @@ class Session:
             f"output{index}": np.stack([run.outputs[index] for run in self.inferences])
             for index in range(len(self.output_names))
         }
-        try:
-            np.savez(path, **arrays)  # type: ignore[arg-type]
-        except OSError as error:
-            raise UserError(f"{path}: cannot be written ({error.strerror})") from None
+        with whole_file(path) as partial, partial.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def run_session(

@@ -18,7 +18,6 @@ from tvm_ethosu.scheduler.layouts import Layouts, can_be_bricks, choose_layouts
 from tvm_ethosu.scheduler.ports import Block, Hardware, Timed
 from tvm_ethosu.scheduler.stripes import Rows, cut_op, input_rows
 
-
 # Padded bricks must save so much of a graph's cycles.
 _WORTHWHILE = 0.005
 

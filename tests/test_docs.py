@@ -250,6 +250,36 @@ def test_the_comparison_itself_is_strict(shown: list[str], is_right: bool) -> No
             _assert_shown(shown, ["a", "b", "c"])
 
 
+@pytest.mark.slow
+def test_the_commands_of_tvmc_give_what_is_shown(elsewhere: Path) -> None:
+    """All of a page one after the other: the second runs what the first has compiled."""
+    examples = [e for e in EXAMPLES if e.words[0] == "tvmc"]
+    assert len(examples) > 3
+    for example in examples:
+        for path in _cached(example):
+            _prepare(elsewhere, path.name, path.read_bytes())
+        done = subprocess.run(
+            [sys.executable, "-m", "tvm_ethosu.backend.tvmc", *example.words[1:]],
+            cwd=elsewhere, capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        is_refusal = bool(example.output) and example.output[0].startswith("Error: ")
+        assert done.returncode == (4 if is_refusal else 0), done.stderr
+        _assert_shown(list(example.output), (done.stdout + done.stderr).splitlines())
+
+
+def test_every_command_that_is_shown_is_run_by_a_test() -> None:
+    assert {e.words[0] for e in EXAMPLES} == {"make", "tvm-ethosu", "tvmc", "vela"}
+
+
+def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
+    """Strict: a page left out of the site, a dead link or a dead anchor is an error."""
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install -e '.[docs]'")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "index.html").is_file()
+
+
 # --- the demo -----------------------------------------------------------------------------------
 
 

@@ -66,6 +66,22 @@ def _split(mod: tvm.IRModule, mod_name: str) -> tvm.IRModule:
         return tvm.transform.Sequential(passes)(mod)
 
 
+def _does_not_fit(
+    error: Infeasible, size_bytes: int, left_bytes: int, sites: tuple[CallSite, ...]
+) -> Infeasible:
+    """Return the scheduler's refusal in terms of sram_size; ``left_bytes`` may be negative."""
+    others = size_bytes - left_bytes
+    used = max(site.used_memory_bytes - site.scratch_bytes for site in sites)
+    smallest = others + error.required_bytes
+    return Infeasible(
+        f"{error}; sram_size is {size_bytes} bytes, and other tensors hold {others} bytes during "
+        f"this call (used_memory without scratch is {used} bytes; smallest sram_size for this "
+        f"function: {smallest} bytes)",
+        required_bytes=smallest,
+        available_bytes=size_bytes,
+    )
+
+
 def _plan_scratch(
     function: relay.Function, options: EthosUOptions, sites: tuple[CallSite, ...]
 ) -> FunctionAttrs:
@@ -76,21 +92,13 @@ def _plan_scratch(
     name = str(function.attrs["global_symbol"])
     disposable = disposable_arguments(sites, inputs=options.overwrite_inputs, io=io_place())
     graph = to_npu_graph(function, name, with_scratch=False, disposable=disposable)
-    budget, size = budget_bytes(options.sram_size, sites, io_place()), options.sram_size
-    budget = None if budget is None else max(budget, 0)
+    left = budget_bytes(options.sram_size, sites, io_place())
+    budget = None if left is None else max(left, 0)
     try:
         hardware = find_hardware(options)
         allocation = schedule(graph, budget, hardware, options.objective)
     except Infeasible as error:
-        assert size is not None
-        assert budget is not None
-        raise Infeasible(
-            f"{error}; sram_size is {size} bytes, of which {size - budget} are held by other "
-            f"tensors during this call (smallest sram_size for this function: "
-            f"{size + error.excess_bytes} bytes)",
-            required_bytes=size + error.excess_bytes,
-            available_bytes=size,
-        ) from None
+        raise _does_not_fit(error, options.sram_size or 0, left or 0, sites) from None
     live = tuple(site.live_io_bytes for site in sites)
     idle = tuple(site.idle_io_bytes for site in sites)
     scratch = max(allocation.scratch_bytes, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.partition.networks import residual
 from tests.scheduler.builders import plan
 from tests.tflite_builder import NetBuilder, Value
 from tvm_ethosu.backend.network import FirmwareNetwork, compile_for_firmware
@@ -74,3 +75,17 @@ def test_the_old_sum_over_functions_would_leave_nothing(network: FirmwareNetwork
     # The in-tree backend subtracted the sum of all functions' maxima from the pool.
     pressure = sum(max(f.used_memory_bytes) for f in network.functions)
     assert pressure > SRAM
+
+
+@pytest.mark.parametrize("sram_size", [64, 1000])
+def test_the_size_that_a_refusal_names_is_the_smallest_one(sram_size: int) -> None:
+    """Also where the other tensors alone are more than there is."""
+    mod, params = to_relay(residual())
+    with pytest.raises(Infeasible) as caught:
+        partition_for_ethosu(mod, params, sram_size=sram_size)
+    smallest = caught.value.required_bytes
+    assert caught.value.available_bytes == sram_size
+    assert f"smallest sram_size for this function: {smallest} bytes" in str(caught.value)
+    assert partition_for_ethosu(mod, params, sram_size=smallest)
+    with pytest.raises(Infeasible):
+        partition_for_ethosu(mod, params, sram_size=smallest - 1)
