@@ -38,6 +38,7 @@ class _Group(click.Group):
         "simulate": "cli_simulate",
         "firmware": "cli_firmware",
         "machine": "cli_firmware",
+        "report": "cli_report",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
