@@ -161,7 +161,8 @@ def test_numbers_follow_the_order_in_which_the_npu_works() -> None:
     net = NetBuilder("int8", seed=5)
     x = net.conv2d(net.input((1, 8, 8, 16)), filters=16)
     long = net.conv2d(net.conv2d(x, filters=16), filters=16)
-    net.output(net.add(long, net.conv2d(x, filters=16, kernel=(1, 1))))
+    short = net.conv2d(x, filters=16, kernel=(1, 1))
+    net.output(net.add(short, long))
     file = parse_tflite(net.build())
     report = gather(compile_or_least(file, EthosUOptions("ethos-u55-128")))
     numbers = [int(moment.label.split(" ")[0]) for moment in report.memory.moments]
