@@ -39,6 +39,7 @@ class _Group(click.Group):
         "firmware": "cli_firmware",
         "machine": "cli_firmware",
         "report": "cli_report",
+        "sweep": "cli_sweep",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -77,15 +77,21 @@ def compile_or_least(file: TfliteFile, options: EthosUOptions) -> Compilation:
         UserError: TVM's importer does not take the network.
     """
     try:
-        return _compile(file, options, options)
+        return compile_within(file, options)
     except Infeasible as error:
         least = replace(options, sram_size=None, optimise="size")
-        return replace(_compile(file, least, options), refusal=str(error))
+        return replace(compile_within(file, least), asked=options, refusal=str(error))
 
 
-def _compile(file: TfliteFile, options: EthosUOptions, asked: EthosUOptions) -> Compilation:
+def compile_within(file: TfliteFile, options: EthosUOptions) -> Compilation:
+    """Compile a network.
+
+    Raises:
+        UserError: TVM's importer does not take the network.
+        Infeasible: it does not fit ``options.sram_size``.
+    """
     module = partition_file(file, options)
-    return Compilation(file, asked, module, build_for_firmware(module, options))
+    return Compilation(file, options, module, build_for_firmware(module, options))
 
 
 def outcome_of(compilation: Compilation) -> Outcome:
