@@ -25,10 +25,10 @@ $(shell rm -f $(STAMP))
 endif
 endif
 
-.PHONY: help demo test test-all bench docs lint type layers fmt dev gcc arm-gcc clean
+.PHONY: help demo test test-all test-browser bench docs lint type layers fmt dev gcc arm-gcc chromium clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP)  ## compile a trained network, run it on the simulator, compare with TFLite Micro
 	@$(PY) -m tvm_ethosu.backend.demo
@@ -38,6 +38,10 @@ test: $(STAMP) gcc arm-gcc  ## run the tests that take seconds
 
 test-all: $(STAMP) gcc arm-gcc  ## run all tests
 	@$(PY) -m pytest -n $(WORKERS)
+
+test-browser: $(STAMP) chromium  ## run the tests of the report's page in headless Chromium
+	@$(PY) -m pip install -q --disable-pip-version-check -e '.[browser]'
+	$(PY) -m pytest tests/backend/html
 
 bench: $(PLOTS)  ## measure SRAM and cycles against Vela, write docs/benchmarks.md and its plots
 	@$(PY) -m tvm_ethosu.backend.bench -o docs/benchmarks.md --workers $(WORKERS) $(BENCH)
@@ -133,6 +137,11 @@ gcc:
 arm-gcc:
 	@if ! command -v arm-none-eabi-gcc >/dev/null; then
 	  $(call debian,gcc-arm-none-eabi libnewlib-arm-none-eabi,for the tests that build firmware; without it they are skipped,true)
+	fi
+
+chromium:
+	@if ! command -v chromium >/dev/null; then
+	  $(call debian,chromium,for the tests of the report in a browser; without it they are skipped,true)
 	fi
 
 # $(call debian,packages,why,what to do when they cannot be installed)

@@ -21,6 +21,7 @@ from tvm.relay.build_module import BuildModule
 
 from tvm_ethosu.backend.program import Program
 from tvm_ethosu.partition.relay.attrs import FunctionAttrs
+from tvm_ethosu.scheduler.allocate import Allocation
 from tvm_ethosu.scheduler.errors import UserError
 
 
@@ -30,6 +31,7 @@ class CompiledFunction:
 
     program: Program
     attrs: FunctionAttrs
+    allocation: Allocation
 
 
 @dataclass(frozen=True)

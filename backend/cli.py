@@ -41,6 +41,8 @@ class _Group(click.Group):
         "simulate": "cli_simulate",
         "firmware": "cli_firmware",
         "machine": "cli_firmware",
+        "report": "cli_report",
+        "sweep": "cli_sweep",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -10,7 +10,6 @@ from tvm_ethosu.backend.csource import c_module
 from tvm_ethosu.backend.emit import emit_program
 from tvm_ethosu.backend.host import host_module
 from tvm_ethosu.backend.parameters import Encoder
-from tvm_ethosu.backend.program import Program
 from tvm_ethosu.partition.options import EthosUOptions
 from tvm_ethosu.partition.relay.attrs import FunctionAttrs, read_attrs
 from tvm_ethosu.partition.relay.legalize import to_npu_graph
@@ -70,7 +69,7 @@ def _check_request(request: BuildRequest, options: EthosUOptions) -> None:
         raise UserError(f"target: NPU functions can be built for c and llvm (got '{kind}')")
 
 
-def compile_function(function: relay.Function) -> tuple[Program, FunctionAttrs]:
+def compile_function(function: relay.Function) -> CompiledFunction:
     """Compile a partitioned function of the program that is being built.
 
     Raises:
@@ -88,18 +87,19 @@ def compile_function(function: relay.Function) -> tuple[Program, FunctionAttrs]:
             f"{attrs.name}: planned for {attrs.scratch_bytes} bytes of scratch, now takes "
             f"{allocation.scratch_bytes}"
         )
-    return emit_program(allocation, encoder), attrs
+    return CompiledFunction(emit_program(allocation, encoder), attrs, allocation)
 
 
 def generate(function: relay.Function) -> tvm.runtime.Module:
     """Return the module of an NPU function for what ``relay.build`` was asked for."""
     request = current_request()
-    program, attrs = compile_function(function)
-    _check_request(request, attrs.options)
-    request.compiled.append(CompiledFunction(program, attrs))
+    compiled = compile_function(function)
+    options = compiled.attrs.options
+    _check_request(request, options)
+    request.compiled.append(compiled)
     if request.makes_c:
-        return c_module(program, attrs.options.memory_mode)
-    return host_module(program)
+        return c_module(compiled.program, options.memory_mode)
+    return host_module(compiled.program)
 
 
 def no_constants(_function: relay.Function, _symbol: str) -> dict[str, tvm.nd.NDArray]:

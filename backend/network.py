@@ -21,6 +21,7 @@ from tvm_ethosu.partition import Decision, EthosUOptions, explain_partition, par
 from tvm_ethosu.partition.relay.frontend import to_relay
 from tvm_ethosu.partition.relay.quiet import quiet_tuning_logs
 from tvm_ethosu.partition.tflite_file import TfliteFile
+from tvm_ethosu.scheduler.allocate import Allocation
 from tvm_ethosu.scheduler.budget import budget_bytes
 from tvm_ethosu.scheduler.errors import UserError
 
@@ -31,12 +32,16 @@ POOL_ALGORITHM = "hill_climb"
 
 @dataclass(frozen=True)
 class NpuFunction:
-    """What is known of one NPU function after the build; ``used_memory_bytes`` per call site."""
+    """What is known of one NPU function after the build; ``used_memory_bytes`` per call site.
+
+    ``allocation`` is the plan that the program carries out.
+    """
 
     name: str
     used_memory_bytes: tuple[int, ...]
     budget_bytes: int | None
     program: Program
+    allocation: Allocation
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ def _npu_function(compiled: CompiledFunction) -> NpuFunction:
     attrs = compiled.attrs
     used = attrs.used_memory or ()
     budget = budget_bytes(attrs.options.sram_size, call_sites(attrs, used))
-    return NpuFunction(attrs.name, used, budget, compiled.program)
+    return NpuFunction(attrs.name, used, budget, compiled.program, compiled.allocation)
 
 
 def compile_for_firmware(file: TfliteFile, options: EthosUOptions) -> FirmwareNetwork:

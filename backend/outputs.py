@@ -195,3 +195,19 @@ def write_firmware(network: FirmwareNetwork, directory: Path) -> tuple[Path, ...
         lambda stage: names.extend(fill_firmware(network, stage)),
     )
     return tuple(directory / "src" / name for name in names)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as stage:
+            partial = Path(stage) / path.name
+            partial.write_bytes(data)
+            os.replace(partial, path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from error

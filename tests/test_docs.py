@@ -374,15 +374,17 @@ def test_the_page_of_operators_is_made_from_the_table() -> None:
 
 
 def _documented_options() -> dict[str, set[str]]:
-    """Return the options of each command by the table of docs/cli.md."""
+    """Return the options of each command by the tables of docs/cli.md."""
     section = (DOCS / "cli.md").read_text().split("\n## Options\n")[1].split("\n## ")[0]
-    rows = [row.strip("|").split("|") for row in section.strip().splitlines()]
-    names = [cell.strip() for cell in rows[0][1:-1]]
-    found: dict[str, set[str]] = {name: set() for name in names}
-    for option, *cells, _meaning in rows[2:]:
-        for name, cell in zip(names, cells, strict=True):
-            if cell.strip():
-                found[name] |= set(re.findall(r"`(-[^`]+)`", option))
+    found: dict[str, set[str]] = {}
+    for table in re.findall(r"(?:^\|.*\|\n)+", f"{section}\n", re.MULTILINE):
+        rows = [row.strip("|").split("|") for row in table.splitlines()]
+        names = [cell.strip() for cell in rows[0][1:-1]]
+        found |= {name: set() for name in names}
+        for option, *cells, _meaning in rows[2:]:
+            for name, cell in zip(names, cells, strict=True):
+                if cell.strip():
+                    found[name] |= set(re.findall(r"`(-[^`]+)`", option))
     return found
 
 

@@ -66,7 +66,7 @@ Result: TypeAlias = Point | float
 
 
 @lru_cache
-def _our_sources() -> str:
+def our_sources() -> str:
     """Return the digest of all that decides what we compile and measure; pages do not."""
     files = [
         path
@@ -92,7 +92,7 @@ def key_of(job: Job) -> str:
         parts += [_judging_sources(), job.core.value, job.setting, str(job.arena_bytes)]
     else:
         packages.append("xtc-tvm-python-bindings")
-        parts.append(_our_sources())
+        parts.append(our_sources())
     if isinstance(job, OurJob):
         parts += [job.setting, str(job.limit_bytes)]
     elif isinstance(job, TimeJob):
