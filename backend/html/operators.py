@@ -115,7 +115,10 @@ def _npu_row(
         stripe_rows=_stripe_rows(schedule, group.stop - 1),
         ifm=f"{ifm.shape.h}×{ifm.shape.w}×{ifm.shape.c}",
         ofm=f"{ofm.shape.h}×{ofm.shape.w}×{ofm.shape.c}",
-        layouts=(schedule.layouts.by_tensor[ifm.tensor].value, schedule.layouts[ofm.tensor].value),
+        layouts=(
+            schedule.layouts.by_tensor[ifm.tensor].value,
+            schedule.layouts.by_tensor[ofm.tensor].value,
+        ),
         block=_block(schedule, group),
         cycles=calls * cycles,
         macs=calls * macs,
