@@ -16,6 +16,7 @@ from tvm_ethosu.backend.program import to_bytes
 from tvm_ethosu.scheduler.errors import UserError
 
 INCLUDE_DIR = Path(__file__).parent / "firmware" / "include"
+DRIVER_DIR = Path(__file__).parent / "firmware" / "src"
 
 
 def write_text(path: Path, text: str) -> None:

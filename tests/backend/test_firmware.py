@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -225,6 +227,50 @@ def test_the_fvp_gives_what_our_machine_gives(
         pytest.skip("the FVP is not installed (PATH, FVP_CORSTONE_300_PATH): docs/fvp.md")
     firmware = _firmware(mixed, EthosUOptions(accelerator), tmp_path / "project")
     _check_outputs(firmware, run_elf(firmware.image.path, "fvp"))
+
+
+# --- Model Library Format -------------------------------------------------------------------------
+
+
+def test_the_code_of_an_mlf_archive_runs_and_is_as_large_as_it_says(
+    mixed: Path, tmp_path: Path, arm_gcc: str
+) -> None:
+    """Board and cases are the project's; network, headers and driver are the archive's."""
+    archive, tree = tmp_path / "net.tar", tmp_path / "tree"
+    options = EthosUOptions("ethos-u55-128")
+    arguments = ["firmware", str(mixed), "--accelerator", options.accelerator_config]
+    assert main([*arguments, "-o", str(archive), "--format", "mlf"]) == 0
+    with tarfile.open(archive) as file:
+        file.extractall(tree, filter="data")
+    project = tmp_path / "project"
+    firmware = _firmware(mixed, options, project)
+    for folder, parts in {
+        "src": ("codegen/host/src",),
+        "include": ("codegen/host/include", "runtime/include"),
+        "driver": ("runtime/src",),
+    }.items():
+        shutil.rmtree(project / folder)
+        for part in parts:
+            shutil.copytree(tree / part, project / folder, dirs_exist_ok=True)
+    metadata = json.loads((tree / "metadata.json").read_text())
+    (sizes,) = metadata["modules"]["default"]["memory"]["functions"]["main"]
+    arena = sizes["workspace_size_bytes"] + sizes["io_size_bytes"]
+    (project / "network.mk").write_text(f"NETWORK_SRAM_BYTES := {arena}\n")
+    image = read_image(build(project, "BUILD=of_archive"))
+    _check_outputs(firmware, run_elf(image.path))
+    assert image.sections[".arena"].size_bytes == arena == firmware.network.sram.total_bytes
+    names = [name for name in image.symbols if name.endswith("_constants")]
+    assert len(names) == len(firmware.network.functions) > 1
+    assert sum(image.symbols[n].size_bytes for n in names) == sizes["constants_size_bytes"]
+
+
+def test_an_mlf_archive_takes_no_inputs(
+    mixed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["firmware", str(mixed), "-o", str(tmp_path / "net.tar"), "--format", "mlf"]
+    assert main([*arguments, "--count", "2"]) == 2
+    assert "firmware: --count is for --format project" in capsys.readouterr().err
+    assert not (tmp_path / "net.tar").exists()
 
 
 # --- what is compared -----------------------------------------------------------------------------
