@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from tvm_ethosu.backend.machine.result import MachineResult
 from tvm_ethosu.backend.machine.run import run_elf
 from tvm_ethosu.backend.machine.unicorn_machine import run_unicorn
 from tvm_ethosu.backend.network import FirmwareNetwork, compile_for_firmware
+from tvm_ethosu.backend.outputs import INCLUDE_DIR
 from tvm_ethosu.backend.project import Case, make_cases, write_project
 from tvm_ethosu.backend.sim import Accelerator
 from tvm_ethosu.partition import EthosUOptions
@@ -81,6 +83,13 @@ def _check_sections(firmware: Firmware) -> None:
         else (".npu_sram" not in sections or sections[".npu_sram"].size_bytes == 0)
     )
     assert sections[".npu_flash"].size_bytes >= streams + (0 if in_sram else constants)
+    symbols = firmware.image.symbols
+    place = sections[".npu_sram" if in_sram else ".npu_flash"]
+    weights = [symbol for name, symbol in symbols.items() if name.endswith("_constants")]
+    assert sum(symbol.size_bytes for symbol in weights) == constants
+    end = place.address + place.size_bytes
+    assert all(place.address <= w.address <= end - w.size_bytes for w in weights)
+    assert not {"malloc", "_malloc_r", "_sbrk", "free"} & set(symbols)
 
 
 def _check_outputs(firmware: Firmware, result: MachineResult) -> None:
@@ -110,7 +119,7 @@ def _check_npu_boundaries(firmware: Firmware, recorder: CallRecorder) -> None:
     assert [comparison for comparison in on_npu if not comparison.is_equal] == []
 
 
-def _check(firmware: Firmware) -> None:
+def _check(firmware: Firmware) -> MachineResult:
     _check_sections(firmware)
     accelerator = firmware.image.accelerator
     assert accelerator is not None
@@ -118,6 +127,7 @@ def _check(firmware: Firmware) -> None:
     result = run_unicorn(firmware.image, NpuConfig(accelerator), observer=recorder)
     _check_outputs(firmware, result)
     _check_npu_boundaries(firmware, recorder)
+    return result
 
 
 def _network(name: str, request: pytest.FixtureRequest) -> Path:
@@ -174,7 +184,13 @@ def test_every_network_on_two_npus_at_two_sram_sizes(
     options = EthosUOptions(accelerator, TIGHT[name] if is_tight else None)
     firmware = _firmware(_network(name, request), options, tmp_path / "project")
     assert not is_tight or firmware.network.sram.total_bytes <= TIGHT[name]
-    _check(firmware)
+    result = _check(firmware)
+    # A row of the table in docs/firmware.md.
+    sections = firmware.image.sections
+    sizes = (f"{sections[part].size_bytes:,}" for part in (".arena", ".npu_flash", ".text"))
+    limit = f"{TIGHT[name]:,}" if is_tight else "none"
+    cycles = f"{result.cycles[0]:,}"
+    print("|", " | ".join((name, accelerator, limit, *sizes, cycles)), "|")
 
 
 @pytest.mark.parametrize("memory_mode", ["Shared_Sram", "Sram_Only"])
@@ -204,7 +220,7 @@ def test_the_elf_says_for_which_npu_it_is(
     [
         ("COMPLETION=interrupt",),
         ("CONSOLE=uart", "COMPLETION=interrupt"),
-        ("CFLAGS=-Og -DBOARD_NPU_BASE=0x58102000u",),
+        ("ALIAS=0x10000000", "CONSOLE=uart", "CFLAGS=-Og"),
         ("CFLAGS=-Os -DBOARD_NPU_ACCESS=TVM_ETHOSU_NON_SECURE",),
         ("CFLAGS=-O3 -DBOARD_NPU_ACCESS='(TVM_ETHOSU_PRIVILEGED|TVM_ETHOSU_NON_SECURE)'",),
     ],
@@ -227,6 +243,26 @@ def test_the_fvp_gives_what_our_machine_gives(
         pytest.skip("the FVP is not installed (PATH, FVP_CORSTONE_300_PATH): docs/fvp.md")
     firmware = _firmware(mixed, EthosUOptions(accelerator), tmp_path / "project")
     _check_outputs(firmware, run_elf(firmware.image.path, "fvp"))
+
+
+STRICT = (
+    "-std=c99 -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wcast-qual -Wundef "
+    "-Wstrict-prototypes -Wmissing-prototypes -Wcast-align=strict -Wswitch-default -fanalyzer "
+    "-Werror"
+)
+
+
+@pytest.mark.parametrize("console", ["SEMIHOSTING", "UART"])
+def test_the_firmware_is_c99_without_a_warning(tmp_path: Path, arm_gcc: str, console: str) -> None:
+    base = INCLUDE_DIR.parent
+    folders = [base / name for name in ("include", "src", "corstone300")]
+    sources = sorted(path for folder in folders for path in folder.glob("*.c"))
+    flags = ["-mcpu=cortex-m33", "-mthumb", "-O2", f"-DBOARD_CONSOLE_{console}", *STRICT.split()]
+    includes = [f"-I{folder}" for folder in folders]
+    command = [arm_gcc, *flags, *includes, "-c", *map(str, sources)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {path.stem for path in tmp_path.iterdir()} == {path.stem for path in sources}
 
 
 # --- Model Library Format -------------------------------------------------------------------------
