@@ -185,7 +185,7 @@ def test_every_network_on_two_npus_at_two_sram_sizes(
     firmware = _firmware(_network(name, request), options, tmp_path / "project")
     assert not is_tight or firmware.network.sram.total_bytes <= TIGHT[name]
     result = _check(firmware)
-    # A row of the table in docs/firmware.md.
+    # A row of a table: pytest -q -rP -m slow shows them all.
     sections = firmware.image.sections
     sizes = (f"{sections[part].size_bytes:,}" for part in (".arena", ".npu_flash", ".text"))
     limit = f"{TIGHT[name]:,}" if is_tight else "none"
