@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+from click.core import ParameterSource
 
 from tvm_ethosu.backend.cli_options import (
     ACCELERATOR_HELP,
@@ -33,14 +34,25 @@ EXIT_NOT_ENDED: Final = 4
     "--output",
     type=click.Path(path_type=Path),
     required=True,
-    help="Folder for the project.",
+    help="Folder for the project, or file for the archive.",
+)
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(("project", "mlf")),
+    default="project",
+    show_default=True,
+    help="project: a folder that builds. mlf: C and driver as a Model Library Format archive.",
 )
 @npu_options
 @input_options
 @JSON
+@click.pass_context
 def firmware(
+    ctx: click.Context,
     model: Path,
     output: Path,
+    kind: str,
     options: EthosUOptions,
     input_paths: tuple[Path, ...],
     seed: int,
@@ -49,23 +61,46 @@ def firmware(
 ) -> None:
     """Write MODEL as a bare-metal project that builds with make and arm-none-eabi-gcc."""
     from tvm_ethosu.backend.check import load_inputs
+    from tvm_ethosu.backend.mlf import write_mlf
     from tvm_ethosu.backend.outputs import write_json
     from tvm_ethosu.backend.project import make_cases, write_project
     from tvm_ethosu.backend.report import compile_report, memory_table
     from tvm_ethosu.partition.tflite_file import load_tflite
 
+    if kind == "mlf":
+        _refuse_inputs(ctx)
     file = load_tflite(model)
     inputs = [load_inputs(file, input_paths)] if input_paths else []
     network = compile_or_explain(file, options)
-    with working(f"running {model.name} for the results to expect"):
-        cases = make_cases(file, options, inputs, count=count, seed=seed)
+    if kind == "mlf":
+        write_mlf(network.factory, output)
+        done = f"wrote an archive to {output}"
+    else:
+        with working(f"running {model.name} for the results to expect"):
+            cases = make_cases(file, options, inputs, count=count, seed=seed)
+        write_project(file, network, cases, output)
+        sets = "1 set" if len(cases) == 1 else f"{len(cases)} sets"
+        done = f"wrote a project with {sets} of inputs to {output}
+next: make -C {output} run"
     report = compile_report(file, network)
     if json_path is not None:
         write_json(json_path, report)
-    write_project(file, network, cases, output)
     OUT.print(memory_table(report))
-    OUT.print(f"wrote a project with {len(cases)} sets of inputs to {output}", markup=False)
-    OUT.print(f"next: make -C {output} run", markup=False)
+    OUT.print(done, markup=False)
+
+
+def _refuse_inputs(ctx: click.Context) -> None:
+    """Refuse what only a project can hold.
+
+    Raises:
+        UserError: an option of inputs was given.
+    """
+    for name, option in (("input_paths", "--input"), ("count", "--count"), ("seed", "--seed")):
+        if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise UserError(
+                f"firmware: {option} is for --format project, an archive of --format mlf holds no "
+                f"inputs; leave {option} out"
+            )
 
 
 @click.group()

@@ -1,44 +1,75 @@
 """A build for firmware as one archive, in TVM's Model Library Format (version 7).
 
 TVM 0.19 has no exporter any more; the layout is kept, so that tools which read such archives
-go on working: ``metadata.json``, ``codegen/host``, ``src`` and ``runtime``.
+go on working: ``metadata.json``, ``codegen/host``, ``src`` and ``runtime`` with the NPU's driver.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
+import re
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tvm import relay
+
 from tvm_ethosu.backend.network import MODULE_NAME
-from tvm_ethosu.backend.outputs import INCLUDE_DIR, c_sources, interface_header, whole_file
+from tvm_ethosu.backend.outputs import (
+    DRIVER_DIR,
+    INCLUDE_DIR,
+    c_sources,
+    interface_header,
+    whole_file,
+)
+from tvm_ethosu.backend.sram import planned_sram
 from tvm_ethosu.scheduler.errors import UserError
 
 FORMAT_VERSION = 7
 
 
-def _memory(factory: Any) -> list[dict[str, Any]]:
-    """Return the bytes of the whole network per target, as TVM counted them."""
-    info = factory.function_metadata["__tvm_main__"]
-    return [
+# DLPack's number for memory of the CPU, in which all targets of such a build are.
+_CPU = 1
+_CONSTANTS = re.compile(r"^static const uint8_t \w+_constants\[(\d+)\]", re.MULTILINE)
+
+
+def _functions(factory: Any, sources: Iterable[str]) -> dict[str, Any]:
+    """Return the bytes of the network: the arena as ``compile`` reports it, and NPU constants.
+
+    TVM's own numbers for inputs and outputs are other ones: they count scratch memory too.
+    """
+    typed = relay.transform.InferType()(factory.ir_mod)
+    sram = planned_sram(factory.executor_codegen_metadata, typed["main"])
+    constants = sum(int(size) for text in sources for size in _CONSTANTS.findall(text))
+    main = {
+        "device": _CPU,
+        "workspace_size_bytes": sram.pool_bytes,
+        "constants_size_bytes": constants,
+        "io_size_bytes": sram.io_bytes,
+    }
+    operators = [
         {
-            "target": str(target),
-            "workspace_size_bytes": int(size),
-            "constants_size_bytes": int(info.constant_sizes.get(target, 0)),
+            "function_name": str(name),
+            "workspace": [
+                {"device": _CPU, "workspace_size_bytes": int(size)}
+                for size in info.workspace_sizes.values()
+            ],
         }
-        for target, size in info.workspace_sizes.items()
+        for name, info in factory.function_metadata.items()
+        if name != "__tvm_main__"
     ]
+    return {"main": [main], "operator_functions": operators}
 
 
-def _metadata(factory: Any) -> dict[str, Any]:
-    memory, now = _memory(factory), datetime.datetime.now(datetime.timezone.utc)
+def _metadata(factory: Any, sources: Iterable[str]) -> dict[str, Any]:
+    now = datetime.datetime.now(datetime.timezone.utc)
     module = {
         "model_name": MODULE_NAME,
         "export_datetime": now.strftime("%Y-%m-%d %H:%M:%SZ"),
-        "memory": {"functions": {"main": memory}},
-        "target": [row["target"] for row in memory],
+        "memory": {"functions": _functions(factory, sources)},
+        "target": [str(target) for target in factory.target],
         "executors": ["aot"],
         "style": "full-model",
         "external_dependencies": [],
@@ -59,9 +90,11 @@ def _fill(stage: Path, factory: Any) -> None:
     files = {f"codegen/host/src/{name}": text for name, text in sources.items()}
     files[f"codegen/host/include/tvmgen_{MODULE_NAME}.h"] = interface_header(entry[0])
     files[f"src/{MODULE_NAME}.relay"] = str(factory.ir_mod)
-    files["metadata.json"] = json.dumps(_metadata(factory), indent=2) + "\n"
+    files["metadata.json"] = json.dumps(_metadata(factory, sources.values()), indent=2) + "\n"
     for header in INCLUDE_DIR.rglob("*.h"):
         files[f"runtime/include/{header.relative_to(INCLUDE_DIR).as_posix()}"] = header.read_text()
+    for file in sorted(DRIVER_DIR.iterdir()):
+        files[f"runtime/src/{file.name}"] = file.read_text()
     for name, text in files.items():
         (stage / name).parent.mkdir(parents=True, exist_ok=True)
         (stage / name).write_text(text)

@@ -19,6 +19,7 @@ from tvm_ethosu.backend.program import to_bytes
 from tvm_ethosu.scheduler.errors import UserError
 
 INCLUDE_DIR = Path(__file__).parent / "firmware" / "include"
+DRIVER_DIR = Path(__file__).parent / "firmware" / "src"
 
 
 STDOUT = Path("-")

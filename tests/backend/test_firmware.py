@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +28,7 @@ from tvm_ethosu.backend.machine.result import MachineResult
 from tvm_ethosu.backend.machine.run import run_elf
 from tvm_ethosu.backend.machine.unicorn_machine import run_unicorn
 from tvm_ethosu.backend.network import FirmwareNetwork, compile_for_firmware
+from tvm_ethosu.backend.outputs import INCLUDE_DIR
 from tvm_ethosu.backend.project import Case, make_cases, write_project
 from tvm_ethosu.backend.sim import Accelerator
 from tvm_ethosu.partition import EthosUOptions
@@ -79,6 +83,13 @@ def _check_sections(firmware: Firmware) -> None:
         else (".npu_sram" not in sections or sections[".npu_sram"].size_bytes == 0)
     )
     assert sections[".npu_flash"].size_bytes >= streams + (0 if in_sram else constants)
+    symbols = firmware.image.symbols
+    place = sections[".npu_sram" if in_sram else ".npu_flash"]
+    weights = [symbol for name, symbol in symbols.items() if name.endswith("_constants")]
+    assert sum(symbol.size_bytes for symbol in weights) == constants
+    end = place.address + place.size_bytes
+    assert all(place.address <= w.address <= end - w.size_bytes for w in weights)
+    assert not {"malloc", "_malloc_r", "_sbrk", "free"} & set(symbols)
 
 
 def _check_outputs(firmware: Firmware, result: MachineResult) -> None:
@@ -108,7 +119,7 @@ def _check_npu_boundaries(firmware: Firmware, recorder: CallRecorder) -> None:
     assert [comparison for comparison in on_npu if not comparison.is_equal] == []
 
 
-def _check(firmware: Firmware) -> None:
+def _check(firmware: Firmware) -> MachineResult:
     _check_sections(firmware)
     accelerator = firmware.image.accelerator
     assert accelerator is not None
@@ -116,6 +127,7 @@ def _check(firmware: Firmware) -> None:
     result = run_unicorn(firmware.image, NpuConfig(accelerator), observer=recorder)
     _check_outputs(firmware, result)
     _check_npu_boundaries(firmware, recorder)
+    return result
 
 
 def _network(name: str, request: pytest.FixtureRequest) -> Path:
@@ -172,7 +184,13 @@ def test_every_network_on_two_npus_at_two_sram_sizes(
     options = EthosUOptions(accelerator, TIGHT[name] if is_tight else None)
     firmware = _firmware(_network(name, request), options, tmp_path / "project")
     assert not is_tight or firmware.network.sram.total_bytes <= TIGHT[name]
-    _check(firmware)
+    result = _check(firmware)
+    # A row of a table: pytest -q -rP -m slow shows them all.
+    sections = firmware.image.sections
+    sizes = (f"{sections[part].size_bytes:,}" for part in (".arena", ".npu_flash", ".text"))
+    limit = f"{TIGHT[name]:,}" if is_tight else "none"
+    cycles = f"{result.cycles[0]:,}"
+    print("|", " | ".join((name, accelerator, limit, *sizes, cycles)), "|")
 
 
 @pytest.mark.parametrize("memory_mode", ["Shared_Sram", "Sram_Only"])
@@ -202,7 +220,7 @@ def test_the_elf_says_for_which_npu_it_is(
     [
         ("COMPLETION=interrupt",),
         ("CONSOLE=uart", "COMPLETION=interrupt"),
-        ("CFLAGS=-Og -DBOARD_NPU_BASE=0x58102000u",),
+        ("ALIAS=0x10000000", "CONSOLE=uart", "CFLAGS=-Og"),
         ("CFLAGS=-Os -DBOARD_NPU_ACCESS=TVM_ETHOSU_NON_SECURE",),
         ("CFLAGS=-O3 -DBOARD_NPU_ACCESS='(TVM_ETHOSU_PRIVILEGED|TVM_ETHOSU_NON_SECURE)'",),
     ],
@@ -225,6 +243,70 @@ def test_the_fvp_gives_what_our_machine_gives(
         pytest.skip("the FVP is not installed (PATH, FVP_CORSTONE_300_PATH): docs/fvp.md")
     firmware = _firmware(mixed, EthosUOptions(accelerator), tmp_path / "project")
     _check_outputs(firmware, run_elf(firmware.image.path, "fvp"))
+
+
+STRICT = (
+    "-std=c99 -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wcast-qual -Wundef "
+    "-Wstrict-prototypes -Wmissing-prototypes -Wcast-align=strict -Wswitch-default -fanalyzer "
+    "-Werror"
+)
+
+
+@pytest.mark.parametrize("console", ["SEMIHOSTING", "UART"])
+def test_the_firmware_is_c99_without_a_warning(tmp_path: Path, arm_gcc: str, console: str) -> None:
+    base = INCLUDE_DIR.parent
+    folders = [base / name for name in ("include", "src", "corstone300")]
+    sources = sorted(path for folder in folders for path in folder.glob("*.c"))
+    flags = ["-mcpu=cortex-m33", "-mthumb", "-O2", f"-DBOARD_CONSOLE_{console}", *STRICT.split()]
+    includes = [f"-I{folder}" for folder in folders]
+    command = [arm_gcc, *flags, *includes, "-c", *map(str, sources)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {path.stem for path in tmp_path.iterdir()} == {path.stem for path in sources}
+
+
+# --- Model Library Format -------------------------------------------------------------------------
+
+
+def test_the_code_of_an_mlf_archive_runs_and_is_as_large_as_it_says(
+    mixed: Path, tmp_path: Path, arm_gcc: str
+) -> None:
+    """Board and cases are the project's; network, headers and driver are the archive's."""
+    archive, tree = tmp_path / "net.tar", tmp_path / "tree"
+    options = EthosUOptions("ethos-u55-128")
+    arguments = ["firmware", str(mixed), "--accelerator", options.accelerator_config]
+    assert main([*arguments, "-o", str(archive), "--format", "mlf"]) == 0
+    with tarfile.open(archive) as file:
+        file.extractall(tree, filter="data")
+    project = tmp_path / "project"
+    firmware = _firmware(mixed, options, project)
+    for folder, parts in {
+        "src": ("codegen/host/src",),
+        "include": ("codegen/host/include", "runtime/include"),
+        "driver": ("runtime/src",),
+    }.items():
+        shutil.rmtree(project / folder)
+        for part in parts:
+            shutil.copytree(tree / part, project / folder, dirs_exist_ok=True)
+    metadata = json.loads((tree / "metadata.json").read_text())
+    (sizes,) = metadata["modules"]["default"]["memory"]["functions"]["main"]
+    arena = sizes["workspace_size_bytes"] + sizes["io_size_bytes"]
+    (project / "network.mk").write_text(f"NETWORK_SRAM_BYTES := {arena}\n")
+    image = read_image(build(project, "BUILD=of_archive"))
+    _check_outputs(firmware, run_elf(image.path))
+    assert image.sections[".arena"].size_bytes == arena == firmware.network.sram.total_bytes
+    names = [name for name in image.symbols if name.endswith("_constants")]
+    assert len(names) == len(firmware.network.functions) > 1
+    assert sum(image.symbols[n].size_bytes for n in names) == sizes["constants_size_bytes"]
+
+
+def test_an_mlf_archive_takes_no_inputs(
+    mixed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["firmware", str(mixed), "-o", str(tmp_path / "net.tar"), "--format", "mlf"]
+    assert main([*arguments, "--count", "2"]) == 2
+    assert "firmware: --count is for --format project" in capsys.readouterr().err
+    assert not (tmp_path / "net.tar").exists()
 
 
 # --- what is compared -----------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -25,23 +26,37 @@ COPY_BYTES = 65536 * 4
 BAD_WORD, OTHER_MACS, UNMAPPED, MISALIGNED, EMPTY, NO_SUCH_REGION, HANG = range(1, 8)
 
 
+class Security(Enum):
+    """The addresses that the CPU uses, and the level at which the NPU accesses memory."""
+
+    SECURE = "ALIAS=0x10000000", "TVM_ETHOSU_PRIVILEGED"
+    NON_SECURE = "ALIAS=0", "TVM_ETHOSU_PRIVILEGED|TVM_ETHOSU_NON_SECURE"
+
+
 @dataclass(frozen=True)
 class Build:
-    """How the board is configured: completion, and whether the driver knows the memories."""
+    """How the board is configured, and whether the driver knows the memories."""
 
     completion: str
+    security: Security
     checks_addresses: bool = True
 
     @property
     def settings(self) -> tuple[str, ...]:
+        alias, access = self.security.value
         flags = "-O2 -Wl,--wrap=tvm_ethosu_invoke -DBOARD_NPU_MAX_WAITS=2000u"
-        unchecked = "" if self.checks_addresses else " -DBOARD_NPU_ANY_ADDRESS"
-        folder = f"BUILD={self.completion}{self.checks_addresses}"
-        return f"COMPLETION={self.completion}", f"CFLAGS={flags}{unchecked}", folder
+        flags += f" -DBOARD_NPU_ACCESS='({access})'"
+        if not self.checks_addresses:
+            flags += " -DBOARD_NPU_ANY_ADDRESS"
+        folder = f"BUILD={self.completion}-{self.security.name}-{self.checks_addresses}"
+        return f"COMPLETION={self.completion}", alias, f"CFLAGS={flags}", folder
 
 
-POLLING, INTERRUPT = Build("polling"), Build("interrupt")
-UNCHECKED = Build("polling", checks_addresses=False)
+CHECKED = tuple(Build(how, of) for how in ("polling", "interrupt") for of in Security)
+UNCHECKED = tuple(
+    Build(how, of, checks_addresses=False)
+    for how, of in (("polling", Security.NON_SECURE), ("interrupt", Security.SECURE))
+)
 
 
 @pytest.fixture(scope="module")
@@ -59,24 +74,27 @@ def images(arm_gcc: str, tmp_path_factory: pytest.TempPathFactory) -> dict[Build
     # The program's own buffer lies in the arena's section.
     settings = f"NETWORK_SRAM_BYTES := {network.sram.total_bytes + COPY_BYTES}\n"
     (folder / "network.mk").write_text(settings)
-    builds = (POLLING, INTERRUPT, UNCHECKED)
-    return {b: read_image(build(folder, *b.settings)) for b in builds}
+    return {b: read_image(build(folder, *b.settings)) for b in (*CHECKED, *UNCHECKED)}
+
+
+FAULTS = {
+    BAD_WORD: -5,
+    OTHER_MACS: -2,
+    UNMAPPED: -10,
+    MISALIGNED: -1,
+    EMPTY: -9,
+    NO_SUCH_REGION: -9,
+    HANG: -4,
+}
 
 
 @pytest.mark.parametrize(
     ("how", "fault", "code"),
     [
-        (POLLING, BAD_WORD, -5),
-        (INTERRUPT, BAD_WORD, -5),
-        (POLLING, OTHER_MACS, -2),
-        (POLLING, UNMAPPED, -10),
-        (UNCHECKED, UNMAPPED, -3),
-        (POLLING, MISALIGNED, -1),
-        (POLLING, EMPTY, -9),
-        (POLLING, NO_SUCH_REGION, -9),
-        (POLLING, HANG, -4),
-        (INTERRUPT, HANG, -4),
+        *((how, fault, code) for how in CHECKED for fault, code in FAULTS.items()),
+        *((how, UNMAPPED, -3) for how in UNCHECKED),
     ],
+    ids=lambda value: "-".join(value.settings[-1:]) if isinstance(value, Build) else str(value),
 )
 def test_a_fault_has_its_code_and_the_next_inference_is_right(
     images: dict[Build, Image], how: Build, fault: int, code: int
@@ -93,7 +111,8 @@ def test_a_fault_has_its_code_and_the_next_inference_is_right(
     assert after == f"after it: run +00, driver {code:+03d}, outputs wrong +00"
 
 
-def test_without_a_fault_there_is_none(images: dict[Build, Image]) -> None:
-    result = run_unicorn(images[INTERRUPT], NpuConfig(Accelerator.U55_128))
+@pytest.mark.parametrize("how", CHECKED, ids=lambda how: how.settings[-1])
+def test_without_a_fault_there_is_none(images: dict[Build, Image], how: Build) -> None:
+    result = run_unicorn(images[how], NpuConfig(Accelerator.U55_128))
     lines = result.console.splitlines()
     assert lines[2] == "with the fault: run +00, driver +00, outputs wrong +00"

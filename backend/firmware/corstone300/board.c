@@ -5,9 +5,12 @@
 
 #include "tvm_ethosu/driver.h"
 
-/* The NPU as non-secure and secure code sees it. */
+/* What is added to the addresses of memories and devices; 0x10000000 for those of secure code. */
+#ifndef BOARD_ALIAS
+#define BOARD_ALIAS 0u
+#endif
 #ifndef BOARD_NPU_BASE
-#define BOARD_NPU_BASE 0x48102000u
+#define BOARD_NPU_BASE (BOARD_ALIAS + 0x48102000u)
 #endif
 #ifndef BOARD_NPU_ACCESS
 #define BOARD_NPU_ACCESS TVM_ETHOSU_PRIVILEGED
@@ -27,10 +30,10 @@
 
 #ifdef BOARD_CONSOLE_UART
 
-#define UART_DATA (*(volatile uint32_t*)0x49303000u)
-#define UART_STATE (*(volatile uint32_t*)0x49303004u)
-#define UART_CONTROL (*(volatile uint32_t*)0x49303008u)
-#define UART_BAUD_DIVIDER (*(volatile uint32_t*)0x49303010u)
+#define UART_DATA (*(volatile uint32_t*)(BOARD_ALIAS + 0x49303000u))
+#define UART_STATE (*(volatile uint32_t*)(BOARD_ALIAS + 0x49303004u))
+#define UART_CONTROL (*(volatile uint32_t*)(BOARD_ALIAS + 0x49303008u))
+#define UART_BAUD_DIVIDER (*(volatile uint32_t*)(BOARD_ALIAS + 0x49303010u))
 #define UART_TRANSMIT_FULL 1u
 #define UART_TRANSMIT_ENABLE 1u
 
@@ -45,7 +48,7 @@ void board_print(const char* text) {
 }
 
 /* The last line of main's output ends the FVP and our machine. */
-_Noreturn void board_exit(int32_t status) {
+BOARD_NORETURN void board_exit(int32_t status) {
   (void)status;
   for (;;) {
     __asm volatile("wfi");
@@ -66,7 +69,7 @@ static void semihosting(uint32_t operation, const void* argument) {
 
 void board_print(const char* text) { semihosting(SYS_WRITE0, text); }
 
-_Noreturn void board_exit(int32_t status) {
+BOARD_NORETURN void board_exit(int32_t status) {
   const uint32_t block[2] = {APPLICATION_EXIT, (uint32_t)status};
   semihosting(SYS_EXIT_EXTENDED, block);
   for (;;) {
@@ -80,15 +83,14 @@ _Noreturn void board_exit(int32_t status) {
 
 static void wait_for_event(void) { __asm volatile("wfe"); }
 
-/* Called by the CPU itself: startup.c puts it at the place of the NPU's interrupt. */
 void npu_interrupt(void) { tvm_ethosu_irq_handler(); }
 
 int32_t board_start_npu(void) {
   /* What the NPU reaches; it cannot reach the tightly coupled memories. */
   static const tvm_ethosu_memory_t memories[] = {
-      {0x01000000u, 0x00200000u, 0u}, /* data SRAM */
-      {0x21000000u, 0x00200000u, 0u}, /* SRAM of the SSE-300 */
-      {0x60000000u, 0x02000000u, 0u}, /* DDR */
+      {BOARD_ALIAS + 0x01000000u, 0x00200000u, 0u}, /* data SRAM */
+      {BOARD_ALIAS + 0x21000000u, 0x00200000u, 0u}, /* SRAM of the SSE-300 */
+      {BOARD_ALIAS + 0x60000000u, 0x02000000u, 0u}, /* DDR */
   };
   static const tvm_ethosu_config_t config = {
       .base = BOARD_NPU_BASE,

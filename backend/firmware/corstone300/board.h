@@ -4,13 +4,19 @@
 
 #include <stdint.h>
 
+/* C99 has no word for a function that does not return. */
+#define BOARD_NORETURN __attribute__((noreturn))
+
 /* Write text to the console. */
 void board_print(const char* text);
 
 /* End the program with a status; on a board without a debugger it stays here. */
-_Noreturn void board_exit(int32_t status);
+BOARD_NORETURN void board_exit(int32_t status);
 
 /* Reset the NPU and tell the driver of it; returns TVM_ETHOSU_OK or the driver's error. */
 int32_t board_start_npu(void);
+
+/* The handler of the NPU's interrupt, which startup.c puts into its place. */
+void npu_interrupt(void);
 
 #endif /* BOARD_H_ */

@@ -17,10 +17,19 @@ extern uint8_t __data_start[], __data_end[], __data_load[];
 extern uint8_t __sram_start[], __sram_end[], __sram_load[];
 extern uint8_t __bss_start[], __bss_end[];
 
+typedef void (*handler_t)(void);
+
+/* What the CPU reads at a reset and for each exception. */
+typedef struct {
+  uint32_t* stack;
+  handler_t handlers[79];
+} vectors_t;
+
+extern const vectors_t vectors;
+
 int main(void);
-void npu_interrupt(void);
-_Noreturn void reset_handler(void);
-_Noreturn void report_fault(const uint32_t* frame, uint32_t number);
+BOARD_NORETURN void reset_handler(void);
+BOARD_NORETURN void report_fault(const uint32_t* frame, uint32_t number);
 
 static void print_hex(const char* name, uint32_t value) {
   char text[] = "00000000";
@@ -32,7 +41,7 @@ static void print_hex(const char* name, uint32_t value) {
 }
 
 /* A fault that nobody tells of would hang a simulator until its time limit. */
-_Noreturn void report_fault(const uint32_t* frame, uint32_t number) {
+BOARD_NORETURN void report_fault(const uint32_t* frame, uint32_t number) {
   print_hex("tvm-ethosu: fault, exception 0x", number);
   print_hex(" at pc 0x", frame[6]);
   print_hex(", cfsr 0x", CFSR);
@@ -49,24 +58,26 @@ __attribute__((naked)) static void fault_handler(void) {
       "bx r2\n");
 }
 
-_Noreturn void reset_handler(void) {
-  extern const void* const vectors[];
-  VTOR = (uint32_t)(uintptr_t)vectors;
+/* Of addresses that the linker knows; as pointers they would be of different objects. */
+static size_t bytes_between(const uint8_t* start, const uint8_t* end) {
+  return (size_t)((uintptr_t)end - (uintptr_t)start);
+}
+
+BOARD_NORETURN void reset_handler(void) {
+  VTOR = (uint32_t)(uintptr_t)&vectors;
   CPACR |= CPACR_FPU;
   __asm volatile("dsb\nisb" ::: "memory");
-  (void)memcpy(__data_start, __data_load, (size_t)(__data_end - __data_start));
-  (void)memcpy(__sram_start, __sram_load, (size_t)(__sram_end - __sram_start));
-  (void)memset(__bss_start, 0, (size_t)(__bss_end - __bss_start));
+  (void)memcpy(__data_start, __data_load, bytes_between(__data_start, __data_end));
+  (void)memcpy(__sram_start, __sram_load, bytes_between(__sram_start, __sram_end));
+  (void)memset(__bss_start, 0, bytes_between(__bss_start, __bss_end));
   board_exit(main());
 }
 
-#define VECTOR(handler) ((const void*)(handler))
-#define FIRST_INTERRUPT 16
+#define SEVEN(handler) handler, handler, handler, handler, handler, handler, handler
 
-__attribute__((used, section(".vectors"), aligned(512))) const void* const vectors[FIRST_INTERRUPT + 64] = {
+/* Number 15 of the handlers is interrupt 0, so the NPU's interrupt 56 is number 71. */
+__attribute__((used, section(".vectors"), aligned(512))) const vectors_t vectors = {
     __stack_top,
-    VECTOR(reset_handler),
-    [2 ... FIRST_INTERRUPT + 55] = VECTOR(fault_handler),
-    [FIRST_INTERRUPT + 56] = VECTOR(npu_interrupt),
-    [FIRST_INTERRUPT + 57 ... FIRST_INTERRUPT + 63] = VECTOR(fault_handler),
+    {reset_handler, SEVEN(SEVEN(fault_handler)), SEVEN(fault_handler), SEVEN(fault_handler),
+     SEVEN(fault_handler), npu_interrupt, SEVEN(fault_handler)},
 };

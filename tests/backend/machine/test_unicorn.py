@@ -102,7 +102,7 @@ INTERRUPTS = """
 #define NPU(offset) (0x48102000u + (offset))
 static volatile uint32_t interrupts;
 static const uint32_t stop[4] __attribute__((aligned(16))) = {0xFFFF0000u};
-extern const void* const vectors[];
+extern void* const vectors[];
 static void* own[80] __attribute__((aligned(512)));
 
 static void count(void) {
@@ -111,8 +111,8 @@ static void count(void) {
 }
 
 int main(void) {
-  for (int i = 0; i < 80; i++) { own[i] = (void*)vectors[i]; }
-  own[16 + 56] = (void*)count;
+  for (int i = 0; i < 80; i++) { own[i] = vectors[i]; }
+  own[16 + 56] = (void*)(uintptr_t)count;
   *(volatile uint32_t*)0xE000ED08u = (uint32_t)own;
   *(volatile uint32_t*)0xE000E104u = 1u << 24;
   npu_write32(NPU(0x0C), 1u);
@@ -153,6 +153,31 @@ def test_the_npu_is_started_once_for_each_command(tmp_path: Path, arm_gcc: str) 
     }"""
     result = _run(tmp_path, body)
     assert (result.status, len(result.npu_runs)) == (0, 50)
+
+
+def test_caches_are_cleaned_before_a_run_and_dropped_after_it(tmp_path: Path, arm_gcc: str) -> None:
+    """Bit 5 of STATUS says that the NPU has reached the end of its stream."""
+    body = """
+    static size_t cleaned, dropped;
+    static const uint32_t stop[4] __attribute__((aligned(16))) = {0xFFFF0000u};
+    static uint8_t data[48] __attribute__((aligned(16)));
+    static uint32_t is_done(void) { return (npu_read32(0x48102004u) >> 5) & 1u; }
+    static void clean(const void* address, size_t size_bytes) {
+      cleaned += ((address == stop) || (address == data)) && !is_done() ? size_bytes : 1000u;
+    }
+    static void drop(const void* address, size_t size_bytes) {
+      dropped += (address == data) && is_done() ? size_bytes : 1000u;
+    }
+    int main(void) {
+      const tvm_ethosu_config_t config = {.base = 0x48102000u, .access = TVM_ETHOSU_PRIVILEGED,
+        .max_waits = 10u, .clean_cache = clean, .invalidate_cache = drop};
+      const tvm_ethosu_region_t regions[2] = {{1u, sizeof(data), data}, {2u, 0u, data}};
+      if (tvm_ethosu_init(&config) != 0) { return 1; }
+      if (tvm_ethosu_invoke(TVM_ETHOSU_U55_128, stop, 4u, regions, 2u) != 0) { return 2; }
+      return ((cleaned == 4u + 48u) && (dropped == 48u)) ? 0 : 3;
+    }"""
+    result = _run(tmp_path, body)
+    assert (result.ending, result.status) == (Ending.EXIT, 0)
 
 
 def test_a_stream_that_cannot_be_judged_ends_the_run(tmp_path: Path, arm_gcc: str) -> None:
