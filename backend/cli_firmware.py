@@ -80,8 +80,7 @@ def firmware(
             cases = make_cases(file, options, inputs, count=count, seed=seed)
         write_project(file, network, cases, output)
         sets = "1 set" if len(cases) == 1 else f"{len(cases)} sets"
-        done = f"wrote a project with {sets} of inputs to {output}
-next: make -C {output} run"
+        done = f"wrote a project with {sets} of inputs to {output}\nnext: make -C {output} run"
     report = compile_report(file, network)
     if json_path is not None:
         write_json(json_path, report)
