@@ -14,7 +14,16 @@ from tvm_ethosu.backend.bench.cache import Cache
 from tvm_ethosu.backend.cli_options import ERR, JSON, OUT
 from tvm_ethosu.backend.html.render import readable_bytes, readable_time
 from tvm_ethosu.backend.outputs import write_bytes, write_json, write_text
-from tvm_ethosu.backend.sweep import Row, Status, Sweep, jobs_of, parse_sizes, row_json, to_csv
+from tvm_ethosu.backend.sweep import (
+    Row,
+    Status,
+    Sweep,
+    jobs_of,
+    parse_sizes,
+    require_joblib,
+    row_json,
+    to_csv,
+)
 from tvm_ethosu.backend.sweep_plot import check_plot, picture
 from tvm_ethosu.partition.options import OPTION_HELP, EthosUOptions
 from tvm_ethosu.partition.tflite_file import load_tflite
@@ -113,6 +122,7 @@ def sweep(
     workers: int | None, cluster: str | None, no_cache: bool, json_path: Path | None,
 ) -> None:  # fmt: skip
     """Compile MODELS for all accelerators within all sizes of SRAM, and compare."""
+    require_joblib()
     sizes = parse_sizes(sram)
     options = options_of(accelerators, memory_mode, system_config, overwrite_inputs)
     if plot is not None:

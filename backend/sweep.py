@@ -6,6 +6,7 @@ for it. A job carries the network itself, so that a worker needs none of the fil
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import signal
@@ -148,6 +149,18 @@ def jobs_of(
 def least_of(job: Job) -> Job:
     """Return the job that finds the least SRAM for a network on the same accelerator."""
     return replace(job, options=replace(job.options, sram_size=None, optimise="size"))
+
+
+def require_joblib() -> None:
+    """Check that jobs can be run.
+
+    Raises:
+        UserError: joblib is not installed.
+    """
+    if importlib.util.find_spec("joblib") is None:
+        raise UserError(
+            "sweep: the package 'joblib' is not installed; pip install 'tvm-ethosu[sweep]'"
+        )
 
 
 # --- doing it -----------------------------------------------------------------------------------

@@ -153,6 +153,18 @@ def test_bad_input_is_one_sentence(
     assert text in capsys.readouterr().err
 
 
+def test_what_is_not_installed_is_named(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    words = ["sweep", str(model), "--accelerators", "ethos-u55-128", "--sram", "8K"]
+    assert main([*words, "--cluster", "nowhere:1"]) == 2
+    assert "--cluster: the package 'distributed' is not installed" in capsys.readouterr().err
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    assert main(words) == 2
+    assert "sweep: the package 'joblib' is not installed" in capsys.readouterr().err
+
+
 def test_the_plot_has_a_line_for_each_accelerator(model: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     names = ("ethos-u55-128", "ethos-u55-256")
