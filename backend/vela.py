@@ -69,6 +69,7 @@ _ACCELERATORS: Mapping[Accelerator, Any] = {
 _DTYPES: Mapping[DType, Any] = {
     DType.U8: api.NpuDataType.UINT8,
     DType.I8: api.NpuDataType.INT8,
+    DType.I16: api.NpuDataType.INT16,
     DType.I32: api.NpuDataType.INT32,
 }
 _ELEMENT_KINDS: Mapping[ElementKind, Any] = {
@@ -172,10 +173,6 @@ def _tiles(operand: Operand, view: View) -> Any:
 
 
 def _feature_map(operand: Operand, view: View) -> Any:
-    if operand.dtype not in _DTYPES:
-        raise InternalError(
-            f"{operand}: the NPU stream is only made for 8-bit and 32-bit feature maps"
-        )
     feature_map = api.NpuFeatureMap()
     shape = operand.shape
     feature_map.data_type = _DTYPES[operand.dtype]
@@ -250,9 +247,12 @@ def _bare_operation(op: NpuOp) -> tuple[Any, Kernel, Padding]:
         case Conv2D():
             operation = api.NpuConv2DOperation()
             operation.block_traversal = _traversal(op)
+            operation.rounding_mode = _ROUNDINGS[op.rounding]
             return operation, op.kernel, op.padding
         case DepthwiseConv2D():
-            return api.NpuConvDepthWiseOperation(), op.kernel, op.padding
+            operation = api.NpuConvDepthWiseOperation()
+            operation.rounding_mode = _ROUNDINGS[op.rounding]
+            return operation, op.kernel, op.padding
         case Pool():
             kinds = {
                 PoolKind.MAX: api.NpuPoolingOp.MAX,

@@ -18,8 +18,8 @@ from tvm_ethosu.scheduler.ir import (
     Rescale,
 )
 
-# TFLite's kernel shifts a product of 16 bits up within 32 bits.
-_LARGEST_PRODUCT_FACTOR = 1 << 14
+# By how much TFLite's kernel can shift a product up within 32 bits: one of 16 bits, and of 31.
+_PRODUCT_HEADROOM_BITS = {"int8": 14, "uint8": 14, "int16": -1}
 
 
 def _product_factor(params: AddParams) -> float:
@@ -69,13 +69,15 @@ def lower_arithmetic(params: OpParams, name: str, ifms: Sequence[str], ofm: str)
 
 
 def product_scales_fit(params: OpParams) -> Rejection | None:
-    """The product of the input scales over the output scale is positive and at most 2**14."""
+    """The product of the input scales over the output scale is at most 2**14, 2**-1 for int16."""
     assert isinstance(params, AddParams)
     scales = (params.ifm_quant.scale, params.ifm2_quant.scale, params.ofm_quant.scale)
     value = ", ".join(f"{scale:.6g}" for scale in scales)
     if not all(0 < scale < float("inf") for scale in scales):
         return Rejection("scales", value, "positive numbers")
     factor = _product_factor(params)
-    if factor > _LARGEST_PRODUCT_FACTOR or quantize_multiplier(factor) is None:
-        return Rejection("rescale factor", f"{factor:.6g}", "a positive number up to 2**14")
+    headroom = _PRODUCT_HEADROOM_BITS[params.ofm.dtype]
+    if factor > 2.0**headroom or quantize_multiplier(factor) is None:
+        limit = f"a positive number up to 2**{headroom}"
+        return Rejection("rescale factor", f"{factor:.6g}", limit)
     return None

@@ -25,7 +25,11 @@ from tvm_ethosu.partition.params import (
     RequantizeParams,
     ReshapeParams,
 )
-from tvm_ethosu.partition.quantize import accumulator_factor, quantize_multiplier
+from tvm_ethosu.partition.quantize import (
+    MAX_WIDE_EXPONENT,
+    accumulator_factor,
+    quantize_multiplier,
+)
 from tvm_ethosu.partition.report import Rejection
 from tvm_ethosu.scheduler import arch
 from tvm_ethosu.scheduler.ir import Padding, PoolKind
@@ -33,6 +37,7 @@ from tvm_ethosu.scheduler.ir import Padding, PoolKind
 Constraint = Callable[[OpParams], Rejection | None]
 
 EIGHT_BIT = ("int8", "uint8")
+ACTIVATIONS = (*EIGHT_BIT, "int16")
 MAX_RANK = 4
 
 
@@ -59,6 +64,14 @@ def types_are_eight_bit(params: OpParams) -> Rejection | None:
     for name, dtype in _types(params):
         if dtype not in EIGHT_BIT:
             return Rejection(f"{name} type", dtype, " or ".join(EIGHT_BIT))
+    return None
+
+
+def types_are_activations(params: OpParams) -> Rejection | None:
+    """Inputs and outputs are int8, uint8 or int16."""
+    for name, dtype in _types(params):
+        if dtype not in ACTIVATIONS:
+            return Rejection(f"{name} type", dtype, "int8, uint8 or int16")
     return None
 
 
@@ -217,26 +230,30 @@ def weights_fit(params: OpParams) -> Rejection | None:
 
 
 def bias_fits(params: OpParams) -> Rejection | None:
-    """Biases need at most 32 bits, the width of the accumulator."""
+    """Biases need at most 32 bits, the width of the accumulator; 39 bits for int16."""
     assert isinstance(params, ConvParams)
     if params.bias is None:
         return None
-    limit = 1 << (arch.ACCUMULATOR_BITS - 1)
+    bits = arch.WIDE_BIAS_BITS if params.ifm.dtype == "int16" else arch.ACCUMULATOR_BITS
+    limit = 1 << (bits - 1)
     for value in (int(params.bias.min()), int(params.bias.max())):
         if not -limit <= value < limit:
-            return Rejection("bias", str(value), f"{arch.ACCUMULATOR_BITS} bits with sign")
+            return Rejection("bias", str(value), f"{bits} bits with sign")
     return None
 
 
 def conv_scales_fit(params: OpParams) -> Rejection | None:
-    """The factor from accumulator to output can be written with a 6-bit shift."""
+    """The factor from accumulator to output is at most 2**31, 2**7 where sums have 64 bits."""
     assert isinstance(params, ConvParams)
+    exponent = MAX_WIDE_EXPONENT if params.wide_sums else 31
     for weight_scale in params.weight_scales:
         factor = accumulator_factor(
             params.ifm_quant.scale, weight_scale, params.ofm_quant.scale, product_in_float32=False
         )
-        if quantize_multiplier(factor) is None:
-            return Rejection("rescale factor", f"{factor:.6g}", "a positive number up to 2**31")
+        found = quantize_multiplier(factor)
+        if found is None or found.shift < 31 - exponent:
+            limit = f"a positive number up to 2**{exponent}"
+            return Rejection("rescale factor", f"{factor:.6g}", limit)
     return None
 
 
@@ -343,7 +360,7 @@ def scales_are_per_tensor(params: OpParams) -> Rejection | None:
 
 
 def zero_points_fit(params: OpParams) -> Rejection | None:
-    """Zero points are values of the tensor's type."""
+    """Zero points are values of the tensor's type, and 0 for int16."""
     assert isinstance(params, ConvParams | AddParams | RequantizeParams)
     quants = [("input", params.ifm.dtype, params.ifm_quant)]
     if isinstance(params, AddParams):
@@ -354,6 +371,8 @@ def zero_points_fit(params: OpParams) -> Rejection | None:
         if not limits.min <= quant.zero_point <= limits.max:
             limit = f"{limits.min} to {limits.max}"
             return Rejection(f"{name} zero point", str(quant.zero_point), limit)
+        if dtype == "int16" and quant.zero_point != 0:
+            return Rejection(f"{name} zero point", str(quant.zero_point), "0 for int16")
     return None
 
 

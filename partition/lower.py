@@ -16,7 +16,7 @@ from tvm_ethosu.partition.params import (
     RequantizeParams,
     TensorType,
 )
-from tvm_ethosu.partition.quantize import accumulator_factor, quantize_multiplier
+from tvm_ethosu.partition.quantize import accumulator_factor, quantize_multiplier, reduced
 from tvm_ethosu.scheduler.arch import MAX_DIM
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import (
@@ -33,6 +33,7 @@ from tvm_ethosu.scheduler.ir import (
     Quant,
     Requantize,
     Rescale,
+    Rounding,
     Shape,
     Tensor,
 )
@@ -92,7 +93,7 @@ def _rescales(params: ConvParams) -> tuple[Rescale, ...]:
     found = tuple(factor for factor in factors if factor is not None)
     if len(found) != channels:
         raise InternalError(f"{params.origin}: a rescale factor passed the constraints wrongly")
-    return found
+    return tuple(map(reduced, found)) if params.wide_sums else found
 
 
 def _without_idle_stride(kernel: Kernel, ofm: Shape) -> Kernel:
@@ -128,6 +129,7 @@ def lower_conv(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lo
         _without_idle_stride(params.kernel, ofm_operand.shape),
         params.padding,
         _rescales(params),
+        Rounding.NATURAL if params.wide_sums else Rounding.TWICE,
         origin=params.origin,
     )
     return Lowered(op, constants)
@@ -169,6 +171,9 @@ def exact_add_quants(params: AddParams) -> tuple[Quant, Quant] | None:
     quants = (params.ifm_quant, params.ifm2_quant)
     small, large = sorted((0, 1), key=lambda index: quants[index].scale)
     dtype = DType(params.ifm.dtype)
+    if dtype is DType.I16:
+        # The 16 bits that come first leave nothing to choose: only one reading equals TFLite's.
+        return quants
 
     def values(quant: Quant, low: int, high: int) -> Values:
         return Values(quant.scale, low - quant.zero_point, high - quant.zero_point)

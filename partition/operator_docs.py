@@ -9,10 +9,10 @@ from tvm_ethosu.partition.rules import RULES, Rule
 
 _HEAD = """# Operators that run on the NPU
 
-Made from `partition/rules.py` by `make docs`; don't edit. Types are int8 and uint8 where no limit
-says less. What breaks a limit stays on the CPU, and `tvm-ethosu explain MODEL.tflite` says which
-limit with which value. Numbers are those of TFLite Micro's reference kernels, bit by bit; the tests
-that prove it are in `tests/equivalence`.
+Made from `partition/rules.py` by `make docs`; don't edit. Types are int8, uint8 and int16 where
+no limit says less. What breaks a limit stays on the CPU, and `tvm-ethosu explain MODEL.tflite`
+says which limit with which value. Numbers are those of TFLite Micro's reference kernels, bit by
+bit; the tests that prove it are in `tests/equivalence`.
 
 | TFLite operator | Relay (as TVM imports it) | realised as |
 |---|---|---|

@@ -35,7 +35,8 @@ class ConvParams(OpParams):
     one int64 per output channel; ``requantize_scales`` is the scale that the model gives the
     accumulator, which must be ``ifm.scale * weight_scales``. ``channel_axes`` are the output
     dimensions along which the model applies the bias and per-channel scales. ``folded_pad`` says
-    why a pad in front can't become ``padding``, and is empty otherwise.
+    why a pad in front can't become ``padding``, and is empty otherwise. ``wide_sums`` says that
+    TFLite's kernel sums in 64 bits, and then rounds once with a multiplier of 16 bits.
     """
 
     kind: str
@@ -54,6 +55,7 @@ class ConvParams(OpParams):
     channel_axes: tuple[int, ...]
     clamp: Clamp
     folded_pad: str = ""
+    wide_sums: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from tvm_ethosu.scheduler.ir import Rescale
 # TFLite treats a factor below 2**-32 as zero (tensorflow/lite/kernels/internal/quantization_util).
 _SMALLEST_EXPONENT = -31
 _LARGEST_EXPONENT = 31
+# By how much TFLite's kernels shift 64-bit sums to the left at most (kernels/internal/common.cc).
+MAX_WIDE_EXPONENT = 7
 
 
 def quantize_multiplier(real: float) -> Rescale | None:
@@ -30,6 +32,15 @@ def quantize_multiplier(real: float) -> Rescale | None:
     if exponent < _SMALLEST_EXPONENT:
         return Rescale(0, 31)
     return Rescale(multiplier, 31 - exponent)
+
+
+def reduced(factor: Rescale) -> Rescale:
+    """Return the factor with a multiplier of 16 bits, as TFLite's kernels scale 64-bit sums.
+
+    It must be at most 2**MAX_WIDE_EXPONENT.
+    """
+    limit = (1 << 15) - 1
+    return Rescale(min(limit, (factor.multiplier + (1 << 15)) >> 16), factor.shift - 16)
 
 
 def accumulator_factor(

@@ -75,7 +75,7 @@ class Rule:
         return None
 
 
-_TENSORS: tuple[c.Constraint, ...] = (c.rank_fits, c.dims_fit, c.types_are_eight_bit)
+_TENSORS: tuple[c.Constraint, ...] = (c.rank_fits, c.dims_fit, c.types_are_activations)
 _SPATIAL: tuple[c.Constraint, ...] = (*_TENSORS, c.layout_is_nhwc, c.batch_is_one, c.strides_fit)
 _WEIGHTS: tuple[c.Constraint, ...] = (
     c.types_are_equal,

@@ -110,6 +110,8 @@ MAX_WEIGHT = 255
 BIAS_BITS = 40
 # Accumulators of operators on 8-bit feature maps.
 ACCUMULATOR_BITS = 32
+# Biases of operators on 16-bit feature maps: with the largest sum of products they fill 40 bits.
+WIDE_BIAS_BITS = 39
 # A rescale's shift has 6 bits, its multiplier 32.
 MAX_RESCALE_SHIFT = 63
 

@@ -228,6 +228,7 @@ class Conv2D(OpBase):
     kernel: Kernel
     padding: Padding
     rescale: tuple[Rescale, ...]
+    rounding: Rounding = Rounding.TWICE
 
     @property
     def macs(self) -> int:
@@ -244,6 +245,7 @@ class DepthwiseConv2D(OpBase):
     kernel: Kernel
     padding: Padding
     rescale: tuple[Rescale, ...]
+    rounding: Rounding = Rounding.TWICE
 
     @property
     def macs(self) -> int:
@@ -300,10 +302,10 @@ class ElementWise(OpBase):
     """Integer arithmetic on elements less their zero points; ``ifm2`` may have extents of 1.
 
     ``rescale`` is the factor of the result of ADD, SUB and MUL; where operands have 32 bits the
-    NPU takes its shift only. None is for 8-bit ADD and SUB: the operands are brought to one scale
-    by their quantisation, and the result to the OFM's. ``swapped`` computes b OP a. Results of 8
-    bits get the OFM's zero point and limits, those of 32 bits neither; a product beyond 32 bits
-    saturates.
+    NPU takes its shift only. None is for ADD and SUB of 8 and 16 bits: the operands are brought to
+    one scale by their quantisation, and the result to the OFM's. ``swapped`` computes b OP a.
+    Results of 8 and 16 bits get the OFM's zero point and limits, those of 32 bits neither; a
+    product beyond 32 bits saturates.
     """
 
     kind: ElementKind

@@ -113,7 +113,7 @@ def _verify_elements(graph: NpuGraph, op: ElementWise) -> None:
 def _verify_factor(graph: NpuGraph, op: ElementWise) -> None:
     rescale, kind = op.rescale, op.kind
     if rescale is None:
-        by_scales = kind in (ElementKind.ADD, ElementKind.SUB) and op.ifm.dtype.size_bytes == 1
+        by_scales = kind in (ElementKind.ADD, ElementKind.SUB) and op.ifm.dtype.size_bytes <= 2
         _require(by_scales, graph, op.name, f"{kind.value} of {op.ifm} needs a factor")
         return
     fits = 0 <= rescale.shift <= MAX_RESCALE_SHIFT and 0 <= rescale.multiplier < 1 << 32

@@ -8,7 +8,8 @@
 
 Weights, biases and scales that are not given come from the seeded generator; an output's scale is
 then chosen so that the results fill most of the range of the type without sticking to its ends.
-Type "uint8" gives asymmetric per-tensor weights, "float32" the same network without quantization.
+Type "uint8" gives asymmetric per-tensor weights, "int16" int8 weights and int64 biases with zero
+points of 0, "float32" the same network without quantization.
 """
 
 from __future__ import annotations
@@ -273,17 +274,20 @@ class NetBuilder:
         output, ``options`` the fields of Filter.
         """
         given = Filter(**options)
-        spread = 74 * 74 * math.sqrt(depth)  # standard deviation of the sums, in steps
+        unit = 256 if self.dtype == "int16" else 1
+        spread = 74 * 74 * math.sqrt(depth)  # standard deviation of the sums, in units of steps
         scales = self._weight_scales(given, shape[axis], spread)
         default_zero = 121 if self.dtype == "uint8" else 0
-        weights = self._random(shape, lowest=-127) if given.weights is None else given.weights
+        weights = given.weights
+        if weights is None:
+            weights = self._random(shape, lowest=-127, dtype="int8" if unit > 1 else "")
         zero = default_zero if given.weight_zero_point is None else given.weight_zero_point
         inputs = [x.index, self._constant(weights, scales, zero, axis).index]
         if given.bias is not False:
             bias = given.bias
             if isinstance(bias, bool):
-                bias = self.rng.normal(0, spread / 2, shape[axis]).round()
-            bias_dtype = "float32" if self.dtype == "float32" else "int32"
+                bias = self.rng.normal(0, unit * spread / 2, shape[axis]).round()
+            bias_dtype = {"float32": "float32", "int16": "int64"}.get(self.dtype, "int32")
             bias_scales = tuple(x.scale * scale for scale in scales)
             inputs.append(self._constant(bias.astype(bias_dtype), bias_scales).index)
         scale = given.scale or x.scale * float(np.mean(scales)) * spread / 45
@@ -298,14 +302,18 @@ class NetBuilder:
         return tuple(float(np.float32(scale)) for scale in scales)
 
     def _zero_point(self, given: int | None = None) -> int:
+        if self.dtype == "int16":
+            return 0
         middle = 128 if self.dtype == "uint8" else 0
         return middle + int(self.rng.integers(-20, 20)) if given is None else given
 
-    def _random(self, shape: Sequence[int], lowest: int = -128) -> Array:
-        if self.dtype == "float32":
+    def _random(self, shape: Sequence[int], lowest: int | None = None, dtype: str = "") -> Array:
+        dtype = dtype or self.dtype
+        if dtype == "float32":
             return self.rng.normal(size=shape).astype(np.float32)
-        info = np.iinfo(self.dtype)
-        return self.rng.integers(max(info.min, lowest), info.max + 1, shape).astype(self.dtype)
+        info = np.iinfo(dtype)
+        low = info.min if lowest is None else max(info.min, lowest)
+        return self.rng.integers(low, info.max + 1, shape).astype(dtype)
 
     # --- tensors and operators -------------------------------------------------------------------
 

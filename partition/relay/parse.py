@@ -137,6 +137,13 @@ def _reached(padding: Padding, kernel: Kernel, ifm: TensorType, ofm: TensorType)
     )
 
 
+def _sums_in_64_bits(calls: _Accumulated) -> bool:
+    """Return whether TFLite's kernel sums in 64 bits: int16 inputs without a bias of int32."""
+    if tensor_type(calls.main.args[0]).dtype != "int16":
+        return False
+    return calls.bias_add is None or str(_array(calls.bias_add.args[1]).dtype) == "int64"
+
+
 def _layout(attrs: Any, data_layout: Any) -> str:
     """Return the layout of the data; two joined by an arrow where input and output differ."""
     out = str(getattr(attrs, "out_layout", ""))
@@ -159,6 +166,7 @@ def _common_conv(body: relay.Call, calls: _Accumulated) -> dict[str, Any]:
         "requantize_scales": tuple(float(scale) for scale in given),
         "requantize_zero_point": int(np.max(np.abs(_array(requantize.args[2])))),
         "channel_axes": _channel_axes(calls, len(ofm.dims)),
+        "wide_sums": _sums_in_64_bits(calls),
         "clamp": _clamp(calls.clip, ofm.dtype),
     }
 

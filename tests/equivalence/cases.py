@@ -22,6 +22,8 @@ Array = npt.NDArray[Any]
 Pair = tuple[int, int]
 
 INT32_MAX = (1 << 31) - 1
+# What an accumulator of 40 bits has left beside the largest sum of products.
+WIDE_BIAS_MAX = (1 << 38) - 1
 # Around the sizes that matter inside: 4, 8, 16 and 32 channels.
 CHANNELS = st.sampled_from((1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48, 65))
 ZERO_POINTS = st.one_of(st.sampled_from((-128, 127, 0)), st.integers(-128, 127))
@@ -122,16 +124,20 @@ def _weights(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> Arr
     return rng.integers(-limit, limit, shape, np.int8, endpoint=True)
 
 
-def _biases(kind: str, spread: Array, bounds: Array, rng: np.random.Generator) -> Array | bool:
+def _biases(
+    kind: str, spread: Array, bounds: Array, rng: np.random.Generator, wide: bool
+) -> Array | bool:
     """Return biases; those at the ends leave just enough for all products."""
+    dtype = np.int64 if wide else np.int32
     if kind == "none":
         return False
     if kind == "ends":
-        return np.asarray(rng.choice([-1, 1], bounds.shape) * (INT32_MAX - bounds), np.int32)
-    return np.asarray(rng.normal(0, spread).round(), np.int32)
+        largest = WIDE_BIAS_MAX if wide else INT32_MAX - bounds
+        return np.asarray(rng.choice([-1, 1], bounds.shape) * largest, dtype)
+    return np.asarray(rng.normal(0, spread).round(), dtype)
 
 
-def _factors(case: Filter, usual: float, largest: float, channels: int) -> Array:
+def _factors(case: Filter, usual: float, largest: float, channels: int, wide: bool) -> Array:
     """Return the factor from accumulator to output of each channel."""
     rng = np.random.default_rng(case.seed + 1)
     match case.factor:
@@ -142,25 +148,32 @@ def _factors(case: Filter, usual: float, largest: float, channels: int) -> Array
             exact = 2.0 ** -rng.integers(24, 35, channels)
             return np.asarray(rng.choice([exact, usual * 2.0 ** rng.uniform(-40, 3, channels)]))
         case "large":
-            # TFLite Micro shifts the accumulator up before it multiplies, in 32 bits.
+            # TFLite Micro shifts the accumulator up before it multiplies, in 32 bits; for int16 by
+            # at most 7 bits, and the result has 32.
             headroom = math.floor(math.log2(INT32_MAX / largest))
+            headroom = min(7, headroom) if wide else headroom
             return np.asarray(2.0 ** rng.uniform(headroom - 2, headroom - 0.01, channels))
         case _:
             return np.asarray(usual * rng.uniform(0.4, 2.0, channels))
 
 
-def filter_options(case: Filter, shape: tuple[int, ...], axis: int) -> dict[str, Any]:
+def filter_options(
+    case: Filter, shape: tuple[int, ...], axis: int, dtype: str = "int8"
+) -> dict[str, Any]:
     """Return the builder's options for weights of this shape, with output channels at ``axis``."""
+    wide = dtype == "int16"
+    unit = 256 if wide else 1
     rng = np.random.default_rng(case.seed)
     weights = _weights(case.weights, shape, rng)
     others = tuple(i for i in range(len(shape)) if i != axis)
     whole = weights.astype(np.int64)
-    bounds = 255 * np.abs(whole).sum(axis=others) + 1
-    spread = 74 * np.sqrt((whole**2).sum(axis=others)) + 1
-    bias = _biases(case.bias, spread, bounds, rng)
+    bounds = 255 * unit * np.abs(whole).sum(axis=others) + 1
+    spread = 74 * unit * np.sqrt((whole**2).sum(axis=others)) + 1
+    bias = _biases(case.bias, spread, bounds, rng, wide)
     sizes = np.zeros(bounds.shape) if isinstance(bias, bool) else np.abs(bias.astype(np.int64))
-    usual = 60 / float((spread + sizes).max())
-    factors = _factors(case, usual, float((bounds + sizes).max()), bounds.size)
+    usual = 60 * unit / float((spread + sizes).max())
+    largest = float((bounds + sizes).max())
+    factors = _factors(case, usual, largest, bounds.size, wide)
     ofm_scale = case.ofm_scale
     if case.factor == "two":  # then every scale is one, up to the input's
         ofm_scale = float32(case.ifm_scale * 2.0 ** round(math.log2(ofm_scale / case.ifm_scale)))
@@ -198,17 +211,17 @@ class Conv:
         }
         if self.filters:
             shape = (self.filters, *self.window.kernel, self.channels)
-            return net.conv2d(x, **window, **filter_options(self.filter, shape, 0))
+            return net.conv2d(x, **window, **filter_options(self.filter, shape, 0, net.dtype))
         shape = (1, *self.window.kernel, self.channels)
-        return net.depthwise(x, **window, **filter_options(self.filter, shape, 3))
+        return net.depthwise(x, **window, **filter_options(self.filter, shape, 3, net.dtype))
 
 
 CONVS = st.builds(Conv, windows(), CHANNELS, CHANNELS, filters(), TWO_ACCELERATORS)
 DEPTHWISE = st.builds(Conv, windows(), CHANNELS, st.just(0), filters(), TWO_ACCELERATORS)
 
 
-def network(case: Any) -> bytes:
+def network(case: Any, dtype: str = "int8") -> bytes:
     """Return the network of one operator."""
-    net = NetBuilder()
+    net = NetBuilder(dtype)
     net.output(case.add_to(net, case.input(net)))
     return net.build()

@@ -40,7 +40,7 @@ class Dense:
         )
 
     def add_to(self, net: NetBuilder, x: Value) -> Value:
-        options = filter_options(self.filter, (self.units, math.prod(self.inner)), 0)
+        options = filter_options(self.filter, (self.units, math.prod(self.inner)), 0, net.dtype)
         return net.dense(x, activation=self.filter.activation, **options)
 
 

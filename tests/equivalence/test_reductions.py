@@ -48,9 +48,9 @@ def cases(code: str) -> st.SearchStrategy[Case]:
     )
 
 
-def check(case: Case) -> None:
+def check(case: Case, dtype: str = "int8") -> None:
     """Compare one reduction with TFLite Micro."""
-    net = NetBuilder(seed=case.seed)
+    net = NetBuilder(dtype, seed=case.seed)
     x = net.input((1, *case.shape), case.scale, case.zero_points[0])
     same = case.ratio == 0 or case.code == "REDUCE_MAX"
     options = {} if same else {"scale": x.scale * case.ratio, "zero_point": case.zero_points[1]}

@@ -296,6 +296,7 @@ UNREACHABLE = {c.reshape_keeps_elements, moves.inputs_are_alike, c.pad_can_be_fo
 # Broken in test_softmax.py, test_curves.py, test_arithmetic.py and test_bilinear.py.
 ELSEWHERE = {
     bilinear.resize_factors_fit,
+    c.types_are_eight_bit,
     softmax.softmax_rows_fit,
     softmax.softmax_input_scale_fits,
     curves.curve_is_int8,

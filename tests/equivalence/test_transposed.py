@@ -52,7 +52,7 @@ def transposed(net: NetBuilder, x: Value, case: Case) -> Value:
         max(k, step) if case.same else k for k, step in zip(case.kernel, case.stride, strict=True)
     ]
     shape = (case.channels[1], *kernel, case.channels[0])
-    options = filter_options(case.filter, shape, 0)
+    options = filter_options(case.filter, shape, 0, net.dtype)
     inputs, scaling, name = net._filter(x, shape, 0, int(np.prod(shape[1:])), options)
     size = [
         n * step if case.same else (n - 1) * step + k
@@ -70,9 +70,9 @@ def transposed(net: NetBuilder, x: Value, case: Case) -> Value:
     return net._add("TRANSPOSE_CONV", operands, result, "TransposeConvOptions", fields)
 
 
-def check(case: Case) -> None:
+def check(case: Case, dtype: str = "int8") -> None:
     """Compare one transposed convolution with TFLite Micro."""
-    net = NetBuilder(seed=case.filter.seed)
+    net = NetBuilder(dtype, seed=case.filter.seed)
     x = net.input(
         (1, *case.size, case.channels[0]), case.filter.ifm_scale, case.filter.zero_points[0]
     )
