@@ -45,13 +45,18 @@ def say(text: str) -> None:
         click.echo(text)
 
 
+def shows_progress() -> bool:
+    """Return whether somebody sees progress, and wants to."""
+    return PROGRESS.is_terminal and not PROGRESS.quiet
+
+
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
     """Show what takes its time, on stderr and on a terminal only; with --verbose note the time."""
     start = time.perf_counter()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    shown = PROGRESS.is_terminal and not PROGRESS.quiet
-    with Progress(*columns, console=PROGRESS, transient=True, disable=not shown) as progress:
+    hidden = not shows_progress()
+    with Progress(*columns, console=PROGRESS, transient=True, disable=hidden) as progress:
         progress.add_task(what, total=None)
         yield
     interrupts.check()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tvm_ethosu.backend.cli_options import ERR, JSON, MODEL, OUT, npu_options
+from tvm_ethosu.backend.cli_options import JSON, MODEL, OUT, PROGRESS, npu_options, shows_progress
 from tvm_ethosu.backend.html.render import (
     readable_bytes,
     readable_time,
@@ -81,8 +81,9 @@ def report(
     file = load_tflite(model)
     work = [("", options), *variants.items()]
     found = []
+    hidden = not shows_progress()
     for label, each in track(
-        work, f"compiling {model.name}", console=ERR, transient=True, disable=not ERR.is_terminal
+        work, f"compiling {model.name}", console=PROGRESS, transient=True, disable=hidden
     ):
         if label:
             found.append(variant(file, label, each))

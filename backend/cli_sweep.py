@@ -11,7 +11,7 @@ from rich.progress import track
 from rich.table import Table
 
 from tvm_ethosu.backend.bench.cache import Cache
-from tvm_ethosu.backend.cli_options import ERR, JSON, OUT
+from tvm_ethosu.backend.cli_options import JSON, OUT, PROGRESS, shows_progress
 from tvm_ethosu.backend.html.render import readable_bytes, readable_time
 from tvm_ethosu.backend.outputs import write_bytes, write_json, write_text
 from tvm_ethosu.backend.sweep import (
@@ -153,9 +153,9 @@ def run(made: Sweep) -> None:
             made.run(missing),
             f"compiling {len(missing)} of {len(made.jobs)}",
             total=len(missing),
-            console=ERR,
+            console=PROGRESS,
             transient=True,
-            disable=not ERR.is_terminal,
+            disable=not shows_progress(),
         )
         for _ in bar:
             pass
