@@ -12,6 +12,7 @@ from tvm_ethosu.partition.lower import Lowered, to_shape
 from tvm_ethosu.partition.params import OpParams
 from tvm_ethosu.partition.quantize import quantize_multiplier
 from tvm_ethosu.partition.report import Rejection
+from tvm_ethosu.partition.sequence import OpSequence
 from tvm_ethosu.scheduler import arch
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import (
@@ -20,6 +21,7 @@ from tvm_ethosu.scheduler.ir import (
     Conv2D,
     DepthwiseConv2D,
     DType,
+    ElementKind,
     Kernel,
     Operand,
     Padding,
@@ -29,6 +31,11 @@ from tvm_ethosu.scheduler.ir import (
     Rescale,
     Shape,
 )
+
+# What an 8-bit value less its zero point is at most, and from how many elements on a window is
+# better split.
+_LARGEST_STEP = 255
+_LARGE_WINDOW = 32
 
 
 @dataclass(frozen=True)
@@ -159,14 +166,43 @@ def lower_reduction(params: OpParams, name: str, ifms: Sequence[str], ofm: str) 
                 origin=params.origin,
             )
         )
+    if _is_better_in_two(ifm_operand, seen.kernel):
+        return _sum_in_two(params, name, ifm_operand, ofm_operand)
     return _sum(params, name, ifm_operand, ofm_operand, seen.kernel)
+
+
+def _is_better_in_two(ifm: Operand, kernel: Kernel) -> bool:
+    """Return whether rows and columns are better summed one after the other.
+
+    A window as large as the plane leaves one position per channel, for which the NPU is slow; the
+    sums of columns are many positions, and their window is short.
+    """
+    is_plane = kernel.h > 1 and kernel.w > 1
+    holds_columns = ifm.dtype.size_bytes == 1 and kernel.h * _LARGEST_STEP <= DType.I16.maximum
+    return is_plane and holds_columns and kernel.elements >= _LARGE_WINDOW
+
+
+def _sum_in_two(params: ReduceParams, name: str, ifm: Operand, ofm: Operand) -> Lowered:
+    """Return the sum of each column in 16 bits, of these in 32, and the product with the factor."""
+    rescale = _rescale(params)
+    if rescale is None:
+        raise InternalError(f"{params.origin}: a rescale factor passed the constraints wrongly")
+    shape, ops = ifm.shape, OpSequence(name, params.origin)
+    columns = ops.tensor(Shape(1, 1, shape.w, shape.c), DType.I16)
+    ops.sum_window(ifm, columns, Kernel(shape.h, 1))
+    total = ops.tensor(ofm.shape, DType.I32)
+    ops.sum_window(columns, total, Kernel(1, shape.w))
+    factor = ops.scalar(rescale.multiplier)
+    shift = Rescale(1, rescale.shift)
+    ops.elements(ElementKind.MUL, total, factor, ofm, rescale=shift, limits=params.clamp)
+    return ops.lowered()
 
 
 def _sum(params: ReduceParams, name: str, ifm: Operand, ofm: Operand, kernel: Kernel) -> Lowered:
     rescale = _rescale(params)
     if rescale is None:
         raise InternalError(f"{params.origin}: a rescale factor passed the constraints wrongly")
-    over_channels = kernel.elements == 1
+    over_channels = ifm.shape.c != ofm.shape.c
     kind = Conv2D if over_channels else DepthwiseConv2D
     channels = ofm.shape.c
     shape = (channels, kernel.h, kernel.w, ifm.shape.c if over_channels else 1)

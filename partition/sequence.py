@@ -11,6 +11,7 @@ from tvm_ethosu.partition.lower import Lowered
 from tvm_ethosu.scheduler.ir import (
     Clamp,
     Constant,
+    DepthwiseConv2D,
     DType,
     ElementKind,
     ElementWise,
@@ -65,7 +66,9 @@ class OpSequence:
 
     def table(self, values: npt.NDArray[Any]) -> str:
         """Return the name of a new table."""
-        name = f"{self.name}_table"
+        return self._constant(f"{self.name}_table", values)
+
+    def _constant(self, name: str, values: npt.NDArray[Any]) -> str:
         self._constants[name] = Constant(name, values)
         return name
 
@@ -76,13 +79,17 @@ class OpSequence:
     # --- operators --------------------------------------------------------------------------------
 
     def elements(
-        self, kind: ElementKind, a: Operand, b: Operand | None, ofm: Operand, **options: Any
+        self,
+        kind: ElementKind,
+        a: Operand,
+        b: Operand | None,
+        ofm: Operand,
+        limits: Clamp | None = None,
+        **options: Any,
     ) -> Operand:
         """Add an element-wise operator; for ``options`` see ``ElementWise``."""
-        op = ElementWise(
-            self._op_name(kind.value), a, ofm, _limits(ofm), kind, b, origin=self.origin, **options
-        )
-        return self._add(op)
+        name, clamp = self._op_name(kind.value), limits or _limits(ofm)
+        return self._add(ElementWise(name, a, ofm, clamp, kind, b, origin=self.origin, **options))
 
     def words(
         self,
@@ -106,6 +113,18 @@ class OpSequence:
         """Add a pooling operator without padding."""
         name = self._op_name(kind.value)
         op = Pool(name, ifm, ofm, _limits(ofm), kind, kernel, Padding(), origin=self.origin)
+        return self._add(op)
+
+    def sum_window(self, ifm: Operand, ofm: Operand, kernel: Kernel) -> Operand:
+        """Add a sum over windows in each channel, exact where the OFM's type holds it."""
+        name, channels = self._op_name("sum"), ofm.shape.c
+        ones = np.ones((channels, kernel.h, kernel.w, 1), np.int16)
+        weights = self._constant(f"{name}_weights", ones)
+        bias = self._constant(f"{name}_bias", np.zeros(channels, np.int64))
+        unit = (_UNIT,) * channels
+        op = DepthwiseConv2D(
+            name, ifm, ofm, _limits(ofm), weights, bias, kernel, Padding(), unit, origin=self.origin
+        )
         return self._add(op)
 
     def sum_channels(self, ifm: Operand, ofm: Operand) -> Operand:

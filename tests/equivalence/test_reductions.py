@@ -63,6 +63,13 @@ test_sum, test_sum_thoroughly = examples_of(cases("SUM"), check, quick=12)
 test_reduce_max, test_reduce_max_thoroughly = examples_of(cases("REDUCE_MAX"), check, quick=12)
 
 
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("axes", [(1,), (2,), (1, 2)])
+def test_reduced_dimensions_of_one_element(code: str, axes: tuple[int, ...]) -> None:
+    """Each channel stays for itself."""
+    check(Case(code, (1, 1, 5), axes, False, 0.05, 0.77, (3, -7), 1, ("ethos-u55-128",)))
+
+
 @pytest.mark.parametrize("size", [(64, 64), (65, 63), (1, 4096), (256, 16), (7, 7)])
 @pytest.mark.parametrize("code", CODES)
 def test_images_up_to_the_limit(code: str, size: tuple[int, int]) -> None:
