@@ -22,6 +22,7 @@ from tests.equivalence.harness import Array, assert_exact, examples_of, partitio
 from tests.tflite_builder import NetBuilder
 from tests.tflite_writer import Value
 from tvm_ethosu.backend.sim import elementwise
+from tvm_ethosu.backend.sim.context import Context
 from tvm_ethosu.backend.sim.operations import Elementwise, Rounding, ScaleMode
 from tvm_ethosu.backend.sim.scaling import scale
 
@@ -93,7 +94,9 @@ def test_all_pairs_of_delicate_scales(
     check_all_pairs(Quantization(of, zero_points, "NONE"))
 
 
-def _scale_rounding_once(op: Elementwise, a: Array, b: Array) -> tuple[Array, Array]:
+def _scale_rounding_once(
+    op: Elementwise, a: Array, b: Array, _context: Context
+) -> tuple[Array, Array]:
     """Scale 8-bit operands as ``_scale_operands`` does, but round the precise one only once."""
     if op.scale_mode is ScaleMode.BOTH_16:
         return a * op.opa_scale.multiplier, b * op.opb_scale
