@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from tests.backend.test_vela import many_outputs
@@ -11,7 +9,7 @@ from tvm_ethosu.backend.emit import Kernel, split_invocations
 from tvm_ethosu.backend.program import Program, Source, from_bytes, to_bytes
 from tvm_ethosu.scheduler.arch import ARCHS, Arch, find_arch
 from tvm_ethosu.scheduler.errors import InternalError
-from tvm_ethosu.scheduler.ir import DType, NpuGraph, Shape, Tensor
+from tvm_ethosu.scheduler.ir import NpuGraph, Shape
 
 
 def _program(graph: NpuGraph, accelerator: str = "ethos-u55-128") -> Program:
@@ -61,12 +59,3 @@ def test_more_inputs_and_outputs_than_base_pointers_make_several_invocations() -
     assert all(len(invocation.bindings) <= 8 for invocation in program.invocations)
     written = [b.argument for i in program.invocations for b in i.bindings if not b.read_only]
     assert sorted(argument for argument in written if argument >= 0) == list(range(1, 14))
-
-
-def test_only_eight_bit_feature_maps_are_emitted() -> None:
-    graph = chain([Shape(1, 4, 4, 16)] * 2)
-    wide = dataclasses.replace(graph.ops[0].ofm, dtype=DType.I16)
-    op = dataclasses.replace(graph.ops[0], ofm=wide)
-    tensors = dict(graph.tensors) | {"t1": Tensor("t1", Shape(1, 4, 4, 16), DType.I16)}
-    with pytest.raises(InternalError, match="8-bit"):
-        _program(dataclasses.replace(graph, ops=(op,), tensors=tensors))
