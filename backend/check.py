@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tvm
-from tvm import relay
 
 from tvm_ethosu.backend.arrays import load_array
 from tvm_ethosu.backend.host import Bytes, NpuCall, as_bytes, observe_npu_calls, run_on
 from tvm_ethosu.backend.network import build_for_host, partition_file
 from tvm_ethosu.backend.reference import Reference
+from tvm_ethosu.backend.tensor_names import FunctionTensors, function_tensors
 from tvm_ethosu.partition import EthosUOptions
-from tvm_ethosu.partition.relay.legalize import post_order, to_npu_graph
-from tvm_ethosu.partition.relay.parse import call_name, span_name
-from tvm_ethosu.partition.relay.rewrite import npu_functions
 from tvm_ethosu.partition.tflite_file import TfliteFile, TfliteTensor
 from tvm_ethosu.scheduler.errors import UserError
 
@@ -54,14 +51,6 @@ class Inference:
     calls: tuple[NpuCall, ...]
 
 
-@dataclass(frozen=True)
-class FunctionTensors:
-    """The names in the model of what an NPU function reads and writes; None where there is none."""
-
-    inputs: tuple[str | None, ...]
-    outputs: tuple[str, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class HostNetwork:
     """A network built for this host, with the tensors of its NPU functions by function name."""
@@ -74,35 +63,6 @@ class HostNetwork:
     def inputs(self) -> tuple[TfliteTensor, ...]:
         """Return the network's inputs."""
         return tuple(self.file.tensors[index] for index in self.file.inputs)
-
-
-def _source_name(expr: relay.Expr, outputs: dict[str, tuple[str, ...]]) -> str | None:
-    """Return the name in the model of the tensor that main hands to an NPU function."""
-    if isinstance(expr, relay.Var):
-        return str(expr.name_hint)
-    if isinstance(expr, relay.TupleGetItem):
-        call = expr.tuple_value
-        of_npu = isinstance(call, relay.Call) and isinstance(call.op, relay.GlobalVar)
-        return outputs[call.op.name_hint][expr.index] if of_npu else None
-    if call_name(expr) == "annotation.stop_fusion":
-        return _source_name(expr.args[0], outputs)
-    return span_name(expr) or None
-
-
-def function_tensors(module: tvm.IRModule) -> dict[str, FunctionTensors]:
-    """Return for each NPU function the names in the model of the tensors that it touches."""
-    outputs = {}
-    for name, function in npu_functions(module).items():
-        graph = to_npu_graph(function, name, with_scratch=True)
-        outputs[name] = tuple(graph.tensors[output].origin for output in graph.outputs)
-    found: dict[str, FunctionTensors] = {}
-    for expr in post_order(module["main"].body):
-        if isinstance(expr, relay.Call) and isinstance(expr.op, relay.GlobalVar):
-            name = str(expr.op.name_hint)
-            if name in outputs:
-                inputs = tuple(_source_name(arg, outputs) for arg in expr.args)
-                found[name] = FunctionTensors(inputs, outputs[name])
-    return found
 
 
 def load_for_host(file: TfliteFile, options: EthosUOptions) -> HostNetwork:

@@ -115,6 +115,7 @@ def with_voice(command: click.Command) -> click.Command:
 ACCELERATOR_HELP = OPTION_HELP["accelerator_config"]
 
 _NPU_OPTIONS = (
+    click.option("--share-io", is_flag=True, help=OPTION_HELP["share_io"]),
     click.option("--overwrite-inputs", is_flag=True, help=OPTION_HELP["overwrite_inputs"]),
     click.option(
         "--optimise", default="performance", show_default=True, help=OPTION_HELP["optimise"]
@@ -141,11 +142,18 @@ def npu_options(command: Callable[..., None]) -> Callable[..., None]:
         system_config: str | None,
         optimise: str,
         overwrite_inputs: bool,
+        share_io: bool,
         **others: Any,
     ) -> None:
         size_bytes = None if sram_size is None else parse_size(sram_size)
         options = EthosUOptions(
-            accelerator, size_bytes, memory_mode, system_config, optimise, overwrite_inputs
+            accelerator,
+            size_bytes,
+            memory_mode,
+            system_config,
+            optimise,
+            overwrite_inputs,
+            share_io,
         )
         command(options=options, **others)
 
@@ -221,15 +229,22 @@ def compile_or_explain(file: TfliteFile, options: EthosUOptions) -> FirmwareNetw
 def _with_smallest_size(error: Infeasible, file: TfliteFile, options: EthosUOptions) -> Infeasible:
     """Return the error with the smallest sram_size that works, found by compiling for size.
 
-    And with what it would be if the network's inputs need not survive, where that is less.
+    And with what it would be if the network's inputs need not survive, and if an output may lie in
+    the memory of one, where that is less.
     """
     from tvm_ethosu.backend.network import compile_for_firmware
 
     unlimited = replace(options, sram_size=None, optimise="size")
     smallest = compile_for_firmware(file, unlimited).sram.total_bytes
-    overwriting = replace(unlimited, overwrite_inputs=True)
-    less = compile_for_firmware(file, overwriting).sram.total_bytes
-    hint = f", or {less} with --overwrite-inputs" if less < smallest else ""
+    hint, least = "", smallest
+    for flag, allowed in (
+        ("--overwrite-inputs", replace(unlimited, overwrite_inputs=True)),
+        ("--share-io", replace(unlimited, share_io=True)),
+    ):
+        size_bytes = compile_for_firmware(file, allowed).sram.total_bytes
+        if size_bytes < least:
+            hint += f", or {size_bytes} with {flag}"
+            least = size_bytes
     return Infeasible(
         f"{error}\nthe smallest --sram-size that works is {smallest}{hint}",
         required_bytes=error.required_bytes,

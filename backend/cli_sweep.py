@@ -35,7 +35,11 @@ _DEFAULT_ACCELERATORS = ",".join(arch.accelerator.value for arch in ARCHS)
 
 
 def options_of(
-    accelerators: str, memory_mode: str, system_config: str | None, overwrite_inputs: bool
+    accelerators: str,
+    memory_mode: str,
+    system_config: str | None,
+    overwrite_inputs: bool,
+    share_io: bool = False,
 ) -> tuple[EthosUOptions, ...]:
     """Return the options of each accelerator in a list, in its order.
 
@@ -49,6 +53,7 @@ def options_of(
             memory_mode=memory_mode,
             system_config=system_config,
             overwrite_inputs=overwrite_inputs,
+            share_io=share_io,
         )
         for name in names
     )
@@ -101,6 +106,7 @@ def table(rows: Sequence[Row]) -> Table:
 @click.option("--memory-mode", default="Shared_Sram", help=OPTION_HELP["memory_mode"])
 @click.option("--system-config", default=None, help=OPTION_HELP["system_config"])
 @click.option("--overwrite-inputs", is_flag=True, help=OPTION_HELP["overwrite_inputs"])
+@click.option("--share-io", is_flag=True, help=OPTION_HELP["share_io"])
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Write the rows as a .csv file."
 )
@@ -118,13 +124,14 @@ def table(rows: Sequence[Row]) -> Table:
 @JSON
 def sweep(
     models: tuple[Path, ...], accelerators: str, sram: str, memory_mode: str,
-    system_config: str | None, overwrite_inputs: bool, output: Path | None, plot: Path | None,
-    workers: int | None, cluster: str | None, no_cache: bool, json_path: Path | None,
+    system_config: str | None, overwrite_inputs: bool, share_io: bool, output: Path | None,
+    plot: Path | None, workers: int | None, cluster: str | None, no_cache: bool,
+    json_path: Path | None,
 ) -> None:  # fmt: skip
     """Compile MODELS for all accelerators within all sizes of SRAM, and compare."""
     require_joblib()
     sizes = parse_sizes(sram)
-    options = options_of(accelerators, memory_mode, system_config, overwrite_inputs)
+    options = options_of(accelerators, memory_mode, system_config, overwrite_inputs, share_io)
     if plot is not None:
         check_plot(plot)
     jobs = jobs_of(read_models(models), options, sizes)

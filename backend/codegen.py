@@ -41,7 +41,7 @@ def _check_budget(attrs: FunctionAttrs) -> None:
     if attrs.used_memory is None:
         return
     sites = call_sites(attrs, attrs.used_memory)
-    budget = budget_bytes(attrs.options.sram_size, sites, io_place())
+    budget = budget_bytes(attrs.options.sram_size, sites, io_place(), attrs.shared_bytes)
     if budget is not None and attrs.scratch_bytes > max(budget, 1):
         raise Infeasible(
             f"{attrs.name}: the scratch of {attrs.scratch_bytes} bytes was planned for another "
@@ -76,7 +76,13 @@ def compile_function(function: relay.Function) -> CompiledFunction:
         Infeasible: its scratch does not fit what this build's ``used_memory`` leaves.
     """
     attrs = read_attrs(function)
-    graph = to_npu_graph(function, attrs.name, with_scratch=True, disposable=attrs.disposable)
+    graph = to_npu_graph(
+        function,
+        attrs.name,
+        with_scratch=True,
+        disposable=attrs.disposable,
+        shared=attrs.shared,
+    )
     _check_budget(attrs)
     # The partitioner has searched for the plan.
     encoder = Encoder(attrs.options.arch)

@@ -33,9 +33,22 @@ def _pointer(binding: Binding, program: Program) -> str:
         case Source.SCRATCH:
             return "scratch"
         case Source.ARGUMENT:
-            inputs = len(program.inputs)
-            is_input = binding.argument < inputs
-            return f"input{binding.argument}" if is_input else f"output{binding.argument - inputs}"
+            return _parameter(binding.argument, program)
+
+
+def _parameter(argument: int, program: Program) -> str:
+    """Return the name of a parameter in C."""
+    inputs = len(program.inputs)
+    return f"input{argument}" if argument < inputs else f"output{argument - inputs}"
+
+
+def _copied(pair: tuple[int, int] | None, program: Program) -> tuple[str, str, int] | None:
+    """Return target, source and bytes of what is copied between two parameters."""
+    if pair is None:
+        return None
+    arguments = (*program.inputs, *program.outputs)
+    to, source = (_parameter(argument, program) for argument in pair)
+    return to, source, min(arguments[argument].size_bytes for argument in pair)
 
 
 def accelerator_macro(accelerator: str) -> str:
@@ -69,6 +82,8 @@ def c_source(program: Program, memory_mode: str) -> str:
             [(b.region, _pointer(b, program), b.size_bytes) for b in invocation.bindings]
             for invocation in program.invocations
         ],
+        copied_in=_copied(program.copied_in, program),
+        copied_out=_copied(program.copied_out, program),
         placement=sections.get(memory_mode, "TVM_ETHOSU_CONSTANTS_IN_FLASH"),
     )
 

@@ -252,7 +252,11 @@ class _Emitter:
         regions = {name: FIRST_IO_REGION + index for index, name in enumerate(io)}
         self.regions = {"": SCRATCH_REGION} | regions
         placements = self.placements | self._buffer_placements()
-        placements |= {name: _whole(region, 0) for name, region in regions.items()}
+        placements |= {
+            name: _whole(regions[home], 0)
+            for name in _arguments(self.graph)
+            if (home := self.graph.home_of(name)) in regions
+        }
         made: list[vela.Operation | vela.Copy] = []
         for command in run:
             if isinstance(command, Kernel):
@@ -269,6 +273,7 @@ class _Emitter:
         touched |= {command.buffer for command in run if isinstance(command, Transfer)}
         homes = self.allocation.homes
         touched |= {homes[name] for name in touched if name in homes}
+        touched = {self.graph.home_of(name) for name in touched}
         return [name for name in _arguments(self.graph) if name in touched]
 
     def _io_binding(self, name: str, region: int) -> Binding:
@@ -276,7 +281,7 @@ class _Emitter:
             region,
             Source.ARGUMENT,
             self.graph.tensors[name].size_bytes,
-            read_only=name in self.graph.inputs and name not in self.allocation.homes.values(),
+            read_only=name in self.graph.inputs and name not in _mapped(self.allocation),
             argument=_arguments(self.graph).index(name),
         )
 
@@ -308,14 +313,25 @@ def scratch_tensors(allocation: Allocation) -> tuple[ScratchTensor, ...]:
             arguments.index(homes[buffer.tensor]) if buffer.tensor in homes else None,
         )
         for buffer in schedule.buffers
-    ) + tuple(_argument_tensor(graph, name, used) for name in sorted(set(homes.values())))
+    ) + tuple(
+        _argument_tensor(graph, name, used)
+        for name in arguments
+        if graph.home_of(name) in _mapped(allocation)
+    )
+
+
+def _mapped(allocation: Allocation) -> set[str]:
+    """Return the arguments in whose memory more than themselves lies."""
+    shared = allocation.schedule.graph.shared
+    own = () if shared is None else (allocation.schedule.graph.home_of(shared.input),)
+    return {*allocation.homes.values(), *own}
 
 
 def _argument_tensor(
     graph: NpuGraph, name: str, used: Mapping[str, Sequence[int]]
 ) -> ScratchTensor:
     """Return when an argument itself is in its memory: an input from before the first kernel on."""
-    tensor, argument = graph.tensors[name], _arguments(graph).index(name)
+    tensor, argument = graph.tensors[name], _arguments(graph).index(graph.home_of(name))
     if name in graph.inputs:
         first, last = -1, used[name][-1]
     else:
@@ -365,4 +381,14 @@ def emit_program(allocation: Allocation, encoder: Encoder) -> Program:
         allocation.scratch_bytes,
         graph.macs,
         scratch_tensors(allocation),
+        _shared(graph),
     )
+
+
+def _shared(graph: NpuGraph) -> tuple[int, int] | None:
+    """Return the argument whose memory an input and an output share, and the other one."""
+    if graph.shared is None:
+        return None
+    home = graph.home_of(graph.shared.input)
+    guest = graph.shared.output if home == graph.shared.input else graph.shared.input
+    return _arguments(graph).index(home), _arguments(graph).index(guest)

@@ -105,6 +105,7 @@ def run_program(loaded: LoadedProgram, arguments: Sequence[Bytes]) -> tuple[sim.
         )
     reports = []
     written = set(range(len(program.inputs)))
+    _copy(program.copied_in, arguments)
     kernels = 0
     for invocation, stream in zip(program.invocations, loaded.streams, strict=True):
         regions = {b.region: _region(b, loaded, arguments, written) for b in invocation.bindings}
@@ -113,7 +114,16 @@ def run_program(loaded: LoadedProgram, arguments: Sequence[Bytes]) -> tuple[sim.
         # What this invocation wrote is there for the later ones; of the scratch, what still lives.
         written |= {b.argument for b in invocation.bindings if b.source is Source.ARGUMENT}
         kernels += stream.kernel_count
+    _copy(program.copied_out, arguments)
     return tuple(reports)
+
+
+def _copy(pair: tuple[int, int] | None, arguments: Sequence[Bytes]) -> None:
+    """Copy to the first argument from the second, where the caller has two pieces of memory."""
+    if pair is not None:
+        size_bytes = min(arguments[argument].size for argument in pair)
+        target, source = (arguments[argument][:size_bytes] for argument in pair)
+        target[:] = source.copy()
 
 
 def _live_tensors(program: Program, kernels: int, invocation: Invocation) -> list[sim.LiveTensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from tvm_ethosu.backend.build_context import CompiledFunction, collect_builds
 from tvm_ethosu.backend.codegen import call_sites
 from tvm_ethosu.backend.program import Program
 from tvm_ethosu.backend.sram import PlannedSram, planned_sram
+from tvm_ethosu.backend.tensor_names import SharedTensors, shared_tensors
 from tvm_ethosu.partition import Decision, EthosUOptions, explain_partition, partition_for_ethosu
 from tvm_ethosu.partition.relay.frontend import to_relay
 from tvm_ethosu.partition.relay.quiet import quiet_tuning_logs
@@ -24,6 +25,7 @@ from tvm_ethosu.partition.tflite_file import TfliteFile
 from tvm_ethosu.scheduler.allocate import Allocation
 from tvm_ethosu.scheduler.budget import budget_bytes
 from tvm_ethosu.scheduler.errors import UserError
+from tvm_ethosu.scheduler.liveness import align
 
 MODULE_NAME = "default"
 # TVM's better planner of pools: its default, greedy_by_size, often needs more bytes.
@@ -46,7 +48,10 @@ class NpuFunction:
 
 @dataclass(frozen=True)
 class FirmwareNetwork:
-    """A network as C source: TVM's factory, the NPU functions, the arena as TVM planned it."""
+    """A network as C source: TVM's factory, the NPU functions, the arena as TVM planned it.
+
+    For each pair in ``shared`` the program passes one buffer, which is counted once.
+    """
 
     options: EthosUOptions
     factory: Any
@@ -54,6 +59,7 @@ class FirmwareNetwork:
     sram: PlannedSram
     decisions: tuple[Decision, ...]
     compile_seconds: float
+    shared: tuple[SharedTensors, ...] = ()
 
 
 @contextlib.contextmanager
@@ -88,6 +94,7 @@ def partition_file(file: TfliteFile, options: EthosUOptions) -> tvm.IRModule:
         system_config=options.system_config,
         optimise=options.optimise,
         overwrite_inputs=options.overwrite_inputs,
+        share_io=options.share_io,
         mod_name=MODULE_NAME,
     )
 
@@ -95,7 +102,8 @@ def partition_file(file: TfliteFile, options: EthosUOptions) -> tvm.IRModule:
 def _npu_function(compiled: CompiledFunction) -> NpuFunction:
     attrs = compiled.attrs
     used = attrs.used_memory or ()
-    budget = budget_bytes(attrs.options.sram_size, call_sites(attrs, used))
+    sites = call_sites(attrs, used)
+    budget = budget_bytes(attrs.options.sram_size, sites, shared_bytes=attrs.shared_bytes)
     return NpuFunction(attrs.name, used, budget, compiled.program, compiled.allocation)
 
 
@@ -129,11 +137,24 @@ def build_for_firmware(module: tvm.IRModule, options: EthosUOptions) -> Firmware
             mod_name=MODULE_NAME,
         )
     compiled = builds[0].compiled if builds else []
-    sram = planned_sram(factory.executor_codegen_metadata, module["main"])
+    shared = sum(align(function.attrs.shared_bytes) for function in compiled)
+    sram = planned_sram(factory.executor_codegen_metadata, module["main"], shared)
     found = (_npu_function(function) for function in compiled)
     functions = tuple(sorted(found, key=lambda function: (len(function.name), function.name)))
     seconds = time.perf_counter() - start
-    return FirmwareNetwork(options, factory, functions, sram, explain_partition(module), seconds)
+    decisions = explain_partition(module)
+    names = _shared_tensors(module, compiled)
+    return FirmwareNetwork(options, factory, functions, sram, decisions, seconds, names)
+
+
+def _shared_tensors(
+    module: tvm.IRModule, compiled: Iterable[CompiledFunction]
+) -> tuple[SharedTensors, ...]:
+    return tuple(
+        shared_tensors(module, function.attrs.name, function.attrs.shared)
+        for function in compiled
+        if function.attrs.shared is not None
+    )
 
 
 def build_for_host(module: tvm.IRModule) -> graph_executor.GraphModule:

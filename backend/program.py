@@ -76,6 +76,9 @@ class Program:
     There is one invocation, or several where there are more inputs and outputs than base pointers.
     ``tensors`` is the memory map of the scratch and of arguments that hold other data for a time,
     for whoever checks what the program does there.
+
+    With ``shared``, an input and an output are expected in one piece of memory, that of the first
+    of these two arguments. Called with two, the function copies the second one to it or from it.
     """
 
     name: str
@@ -87,11 +90,22 @@ class Program:
     scratch_bytes: int
     macs: int
     tensors: tuple[ScratchTensor, ...] = ()
+    shared: tuple[int, int] | None = None
 
     @property
     def command_stream_bytes(self) -> int:
         """Return the bytes of all command streams."""
         return sum(4 * len(invocation.words) for invocation in self.invocations)
+
+    @property
+    def copied_in(self) -> tuple[int, int] | None:
+        """Return the arguments to and from which an input is copied if they are not the same."""
+        return self.shared if self.shared and self.shared[1] < len(self.inputs) else None
+
+    @property
+    def copied_out(self) -> tuple[int, int] | None:
+        """Return the arguments to and from which an output is copied if they are not the same."""
+        return self.shared[::-1] if self.shared and self.shared[1] >= len(self.inputs) else None
 
     @property
     def argument_count(self) -> int:
@@ -126,6 +140,7 @@ def from_bytes(data: bytes) -> Program:
                 "inputs": tuple(Argument(**argument) for argument in head["inputs"]),
                 "outputs": tuple(Argument(**argument) for argument in head["outputs"]),
                 "tensors": tuple(ScratchTensor(**tensor) for tensor in head["tensors"]),
+                "shared": None if head["shared"] is None else tuple(head["shared"]),
             }
         )
     except (ValueError, KeyError, TypeError) as error:

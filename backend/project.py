@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -51,11 +51,15 @@ class Case:
 
 @dataclass(frozen=True)
 class _Tensor:
-    """An input or output: its member in TVM's structure, its type, its bytes."""
+    """An input or output: its member in TVM's structure, its type, its bytes.
+
+    ``buffer`` names its array in C. Arrays are as large as the largest tensor that uses them.
+    """
 
     member: str
     dtype: str
     size_bytes: int
+    buffer: str
 
     @property
     def arena_bytes(self) -> int:
@@ -94,18 +98,20 @@ def _bytes_of(tensor: TfliteTensor) -> int:
 def _read_inputs(file: TfliteFile, entry: str) -> dict[int, _Tensor]:
     """Return position in the file -> input; one that no operator reads has no member."""
     members = _members(entry, "inputs")
-    found = {}
+    found: dict[int, _Tensor] = {}
     for place, index in enumerate(file.inputs):
         tensor = file.tensors[index]
         name = re.sub(r"\W", "_", tensor.name, flags=re.ASCII)
         if name in members:
-            found[place] = _Tensor(name, tensor.dtype, _bytes_of(tensor))
+            buffer = f"input{len(found)}"
+            found[place] = _Tensor(name, tensor.dtype, _bytes_of(tensor), buffer)
     if {tensor.member for tensor in found.values()} != set(members):
         raise InternalError(f"firmware: TVM's inputs are {members}, the file's are others")
     return found
 
 
-def _written_outputs(file: TfliteFile, entry: str) -> list[_Tensor]:
+def _written_outputs(file: TfliteFile, entry: str, shared: Mapping[str, str]) -> list[_Tensor]:
+    """Return the outputs; those in ``shared`` are in the buffer named there."""
     members = _members(entry, "outputs")
     if len(members) != len(file.outputs):
         raise InternalError(
@@ -113,9 +119,25 @@ def _written_outputs(file: TfliteFile, entry: str) -> list[_Tensor]:
         )
     tensors = (file.tensors[index] for index in file.outputs)
     return [
-        _Tensor(member, tensor.dtype, _bytes_of(tensor))
-        for member, tensor in zip(members, tensors, strict=True)
+        _Tensor(member, tensor.dtype, _bytes_of(tensor), shared.get(tensor.name, f"output{place}"))
+        for place, (member, tensor) in enumerate(zip(members, tensors, strict=True))
     ]
+
+
+def _shared_buffers(
+    file: TfliteFile, network: FirmwareNetwork, inputs: Mapping[int, _Tensor]
+) -> dict[str, str]:
+    """Return for outputs that lie in an input's memory, by name, the input's buffer."""
+    buffers = {file.tensors[file.inputs[place]].name: one.buffer for place, one in inputs.items()}
+    return {pair.output: buffers[pair.input] for pair in network.shared}
+
+
+def _buffers(tensors: Iterable[_Tensor]) -> dict[str, int]:
+    """Return the bytes of each buffer."""
+    sizes: dict[str, int] = {}
+    for tensor in tensors:
+        sizes[tensor.buffer] = max(sizes.get(tensor.buffer, 0), tensor.arena_bytes)
+    return sizes
 
 
 def _lines_of(data: Array) -> list[str]:
@@ -126,6 +148,7 @@ def network_source(file: TfliteFile, network: FirmwareNetwork, cases: Sequence[C
     """Return ``network.c``: buffers, cases and the call."""
     entry = entry_point(network)
     inputs = _read_inputs(file, entry)
+    outputs = _written_outputs(file, entry, _shared_buffers(file, network, inputs))
     accelerator = network.options.accelerator_config
     return render(
         "network.c.in",
@@ -133,7 +156,8 @@ def network_source(file: TfliteFile, network: FirmwareNetwork, cases: Sequence[C
         module=MODULE_NAME,
         accelerator=accelerator_macro(accelerator),
         inputs=list(inputs.values()),
-        outputs=_written_outputs(file, entry),
+        outputs=outputs,
+        buffers=_buffers((*inputs.values(), *outputs)),
         cases=[
             {
                 "inputs": [_lines_of(case.inputs[place]) for place in inputs],

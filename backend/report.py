@@ -63,6 +63,7 @@ def compile_report(file: TfliteFile, network: FirmwareNetwork) -> dict[str, Any]
         "sram_bytes": network.sram.total_bytes,
         "pool_bytes": network.sram.pool_bytes,
         "io_bytes": network.sram.io_bytes,
+        "one_buffer": [{"input": pair.input, "output": pair.output} for pair in network.shared],
         "npu_functions": [
             {
                 "name": function.name,
@@ -106,6 +107,8 @@ def memory_table(report: dict[str, Any]) -> Table:
     table.add_row("whole arena", f"{report['sram_bytes']}")
     table.add_row("  tensors and scratch (pool)", f"{report['pool_bytes']}")
     table.add_row("  network inputs and outputs", f"{report['io_bytes']}")
+    for pair in report["one_buffer"]:
+        table.add_row(f"    one buffer for {pair['input']} and {pair['output']}", "")
     for function in report["npu_functions"]:
         table.add_row(function["name"], "")
         for used in function["used_memory_per_call"]:

@@ -36,10 +36,11 @@ def io_bytes(main: relay.Function) -> int:
     return sum(align(tensor_bytes(tensor)) for tensor in tensors)
 
 
-def planned_sram(metadata: Any, main: relay.Function) -> PlannedSram:
+def planned_sram(metadata: Any, main: relay.Function, shared_bytes: int = 0) -> PlannedSram:
     """Return the arena of a network built for the AOT executor, under the pass context in force.
 
-    ``metadata`` is the build's ``executor_codegen_metadata``. Where inputs and outputs are in the
+    ``metadata`` is the build's ``executor_codegen_metadata``, ``shared_bytes`` are those of outputs
+    that lie in the memory of inputs. Where inputs and outputs are in the
     pool, or not in this SRAM, they take nothing beside it.
     """
     pools = metadata.pool_inputs.values() if metadata is not None and metadata.pool_inputs else ()
@@ -49,7 +50,7 @@ def planned_sram(metadata: Any, main: relay.Function) -> PlannedSram:
         if isinstance(pool.pool_info, tvm.ir.memory_pools.WorkspacePoolInfo)
     )
     beside = io_place() is IoPlace.BESIDE_POOL
-    return PlannedSram(workspace, io_bytes(main) if beside else 0)
+    return PlannedSram(workspace, io_bytes(main) - shared_bytes if beside else 0)
 
 
 def check_planned_sram(build: Any, request: BuildRequest, mod: tvm.IRModule) -> None:
@@ -63,7 +64,8 @@ def check_planned_sram(build: Any, request: BuildRequest, mod: tvm.IRModule) -> 
     ]
     if not limits or str(request.executor.name) != "aot" or not request.makes_c:
         return
-    planned = planned_sram(build.get_executor_codegen_metadata(), mod["main"])
+    shared = sum(align(f.attrs.shared_bytes) for f in request.compiled)
+    planned = planned_sram(build.get_executor_codegen_metadata(), mod["main"], shared)
     limit = min(limits)
     if planned.total_bytes > limit:
         raise Infeasible(

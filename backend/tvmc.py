@@ -74,8 +74,9 @@ def partition(
     try:
         if "sram_size" in options:
             options["sram_size"] = parse_size(options["sram_size"])
-        if "overwrite_inputs" in options:
-            options["overwrite_inputs"] = _parse_flag("overwrite_inputs", options)
+        for flag in ("overwrite_inputs", "share_io"):
+            if flag in options:
+                options[flag] = _parse_flag(flag, options)
         return partition_for_ethosu(mod, params, mod_name=mod_name, **options)
     except EthosUError as error:
         raise TVMCException(str(error)) from error

@@ -52,6 +52,7 @@ class CallReport:
         is_npu: whether this project's code generator compiles it.
         ending: positions of the arguments whose memory nobody reads after the call.
         ending_inputs: those of them that are inputs of the network.
+        made_outputs: positions of the results that are outputs of the network, each one once.
     """
 
     function: str
@@ -65,6 +66,7 @@ class CallReport:
     is_npu: bool = False
     ending: frozenset[int] = frozenset()
     ending_inputs: frozenset[int] = frozenset()
+    made_outputs: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ OPTION_HELP: Mapping[str, str] = MappingProxyType(
         "system_config": "Memory system, by Vela's name (see docs).",
         "optimise": "performance: fewest cycles within the SRAM size. size: least SRAM.",
         "overwrite_inputs": "Let the NPU use an input's memory once it has been read.",
+        "share_io": "Let an output lie in an input's memory: one buffer for both.",
     }
 )
 
@@ -55,6 +56,8 @@ class EthosUOptions:
         optimise: ``performance`` (fewest cycles within ``sram_size``) or ``size`` (least SRAM).
         overwrite_inputs: whether the NPU may use the memory of a network input once it has been
             read; the program must then write its inputs anew before each run.
+        share_io: whether an output of the network may lie in the memory of an input, which the
+            program then passes as both; it includes ``overwrite_inputs``.
 
     Raises:
         UserError: a value is unknown; the message lists the known ones.
@@ -66,6 +69,7 @@ class EthosUOptions:
     system_config: str | None = None
     optimise: str = "performance"
     overwrite_inputs: bool = False
+    share_io: bool = False
 
     def __post_init__(self) -> None:
         arch = find_arch(self.accelerator_config)

@@ -104,8 +104,8 @@ class _Placing:
         self.lent = sorted(schedule.lent, key=lambda lent: (lent.size_bytes, lent.tensor))
         self.placed: dict[str, list[Buffer]] = {_SCRATCH: []}
         for lent in self.lent:
-            self.placed[lent.tensor] = [_argument(lent)]
-            self.addresses[lent.tensor] = 0
+            self.placed[lent.tensor] = _owners(lent)
+            self.addresses |= {owner.tensor: 0 for owner in lent.owners}
 
     def place(self, buffer: Buffer, least: int) -> None:
         """Give a buffer an address, in scratch not below ``least``."""
@@ -137,9 +137,9 @@ class _Placing:
         return Allocation(schedule, addresses, max(top, default=0), self.homes)
 
 
-def _argument(lent: Lent) -> Buffer:
-    """Return the buffer that an argument itself is in its memory."""
-    return Buffer(lent.tensor, lent.size_bytes, lent.busy, 0)
+def _owners(lent: Lent) -> list[Buffer]:
+    """Return the buffers that arguments themselves are in their memory."""
+    return [Buffer(o.tensor, align(o.size_bytes), o.live, 0) for o in lent.owners]
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def check_allocation(allocation: Allocation) -> Allocation:
     schedule = allocation.schedule
     sizes = {lent.tensor: lent.size_bytes for lent in schedule.lent}
     sizes[_SCRATCH] = allocation.scratch_bytes
-    homes: dict[str, list[Buffer]] = {lent.tensor: [_argument(lent)] for lent in schedule.lent}
+    homes: dict[str, list[Buffer]] = {lent.tensor: _owners(lent) for lent in schedule.lent}
     for buffer in schedule.buffers:
         home = allocation.homes.get(buffer.tensor, _SCRATCH)
         start = allocation.addresses[buffer.tensor]

@@ -33,6 +33,7 @@ class CallSite:
         other_pool_bytes: the part of it that lies in another pool than the scratch.
         ending: positions of the function's arguments that nobody reads after the call.
         ending_inputs: those of them that are inputs of the network.
+        made_outputs: positions of the function's results that are outputs of the network.
     """
 
     used_memory_bytes: int
@@ -42,6 +43,7 @@ class CallSite:
     other_pool_bytes: int = 0
     ending: frozenset[int] = frozenset()
     ending_inputs: frozenset[int] = frozenset()
+    made_outputs: frozenset[int] = frozenset()
 
     def others_bytes(self, io: IoPlace) -> int:
         """Return what is not available as scratch whatever this function does."""
@@ -56,17 +58,21 @@ class CallSite:
 
 
 def budget_bytes(
-    sram_size_bytes: int | None, sites: Sequence[CallSite], io: IoPlace = IoPlace.BESIDE_POOL
+    sram_size_bytes: int | None,
+    sites: Sequence[CallSite],
+    io: IoPlace = IoPlace.BESIDE_POOL,
+    shared_bytes: int = 0,
 ) -> int | None:
     """Return the scratch that a function may use: the least that any of its call sites leaves.
 
     It is negative when the rest of the program alone exceeds ``sram_size_bytes``, and None
     when there is no limit. Each function of a program has a budget of its own; they never add up,
-    because their calls follow one another.
+    because their calls follow one another. ``shared_bytes`` are counted twice in
+    ``used_memory``: those of an argument in the memory of another.
     """
     if sram_size_bytes is None:
         return None
-    return min(sram_size_bytes - site.others_bytes(io) for site in sites)
+    return min(sram_size_bytes - site.others_bytes(io) for site in sites) + shared_bytes
 
 
 def disposable_arguments(

@@ -361,12 +361,21 @@ NpuOp = Conv2D | DepthwiseConv2D | Pool | Add | Requantize | ElementWise | SumCh
 
 
 @dataclass(frozen=True)
+class Shared:
+    """An input and an output of a function that the caller keeps in one piece of memory."""
+
+    input: str
+    output: str
+
+
+@dataclass(frozen=True)
 class NpuGraph:
     """The operators of one NPU function, in execution order.
 
     ``inputs`` and ``outputs`` name tensors, in the order of the function's parameters and results.
     ``constants`` holds weights and biases; a constant feature map is also a tensor of that name.
     ``disposable`` are inputs that nobody reads after the function, which may be overwritten.
+    ``shared`` names one of them and an output that lies in the same memory, from its start.
     """
 
     name: str
@@ -376,6 +385,7 @@ class NpuGraph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     disposable: frozenset[str] = frozenset()
+    shared: Shared | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
@@ -432,6 +442,19 @@ class NpuGraph:
         """Return the tensors that a Move reads or writes, which it does as a whole."""
         moves = [op for op in self.ops if isinstance(op, Move)]
         return frozenset(operand.tensor for op in moves for operand in (*op.inputs, op.ofm))
+
+    def home_of(self, argument: str) -> str:
+        """Return the argument in whose memory one lies: of two that share it the larger."""
+        if self.shared is None or argument not in (self.shared.input, self.shared.output):
+            return argument
+        return max(self.shared.input, self.shared.output, key=lambda n: self.tensors[n].size_bytes)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Return what the caller saves by keeping two arguments in one piece of memory."""
+        if self.shared is None:
+            return 0
+        return min(self.tensors[n].size_bytes for n in (self.shared.input, self.shared.output))
 
     @property
     def macs(self) -> int:

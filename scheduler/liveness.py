@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tvm_ethosu.scheduler.arch import ALIGN_BYTES, MAX_REGIONS
 from tvm_ethosu.scheduler.integers import round_up
-from tvm_ethosu.scheduler.ir import NpuGraph
+from tvm_ethosu.scheduler.ir import NpuGraph, Shared
 
 # Base pointers for arguments: constants and scratch have one each.
 _ARGUMENT_REGIONS = MAX_REGIONS - 2
@@ -56,15 +56,29 @@ def kept_tensors(graph: NpuGraph, start: int, stop: int) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class Lent:
-    """An argument of the function whose memory is scratch while the argument itself is not in it.
+class Owner:
+    """An argument of the function, and when its data are in its memory."""
 
-    ``size_bytes`` are those that buffers can use, a multiple of 16.
+    tensor: str
+    size_bytes: int
+    live: LiveRange
+
+
+@dataclass(frozen=True)
+class Lent:
+    """Memory of an argument that is scratch while no owner's data are in it.
+
+    ``size_bytes`` are those that buffers can use, a multiple of 16. The owners begin at its start:
+    the argument itself, and one that shares its memory.
     """
 
     tensor: str
     size_bytes: int
-    busy: LiveRange
+    owners: tuple[Owner, ...]
+
+    def is_idle(self, live: LiveRange) -> bool:
+        """Return whether the memory is scratch all the time."""
+        return not any(owner.live.overlaps(live) for owner in self.owners)
 
 
 def lent_arguments(graph: NpuGraph) -> tuple[Lent, ...]:
@@ -79,19 +93,38 @@ def lent_arguments(graph: NpuGraph) -> tuple[Lent, ...]:
 
 
 def _idle_arguments(graph: NpuGraph) -> Iterator[Lent]:
-    def room(name: str) -> int:
-        return graph.tensors[name].size_bytes // ALIGN_BYTES * ALIGN_BYTES
+    owners: dict[str, list[Owner]] = {}
+    for name in (*graph.inputs, *graph.outputs):
+        if name in graph.disposable or name in graph.outputs:
+            owner = Owner(name, graph.tensors[name].size_bytes, _busy(graph, name))
+            owners.setdefault(graph.home_of(name), []).append(owner)
+    for name, own in owners.items():
+        yield Lent(name, graph.tensors[name].size_bytes // ALIGN_BYTES * ALIGN_BYTES, tuple(own))
 
-    for name in graph.inputs:
-        if name in graph.disposable:
-            yield Lent(name, room(name), LiveRange(0, graph.last_reads.get(name, -1) + 1))
-    for name in graph.outputs:
-        yield Lent(name, room(name), LiveRange(graph.writers[name], len(graph.ops)))
+
+def _busy(graph: NpuGraph, argument: str) -> LiveRange:
+    if argument in graph.inputs:
+        return LiveRange(0, graph.last_reads.get(argument, -1) + 1)
+    return LiveRange(graph.writers[argument], len(graph.ops))
+
+
+def breaks_shared(graph: NpuGraph, live: LiveRange) -> bool:
+    """Return whether operators that run at the same time touch two arguments in one memory."""
+    if graph.shared is None:
+        return False
+    pair = (graph.shared.input, graph.shared.output)
+    return all(_busy(graph, name).overlaps(live) for name in pair)
+
+
+def can_share(graph: NpuGraph, pair: Shared) -> bool:
+    """Return whether an output is written by operators after the last that reads an input."""
+    fits = pair.input in graph.disposable and bool(lent_arguments(graph))
+    return fits and not _busy(graph, pair.input).overlaps(_busy(graph, pair.output))
 
 
 def rooms_during(lent: Iterable[Lent], live: LiveRange) -> list[int]:
     """Return the sizes of lent memory that is idle all the time."""
-    return [one.size_bytes for one in lent if not one.busy.overlaps(live)]
+    return [one.size_bytes for one in lent if one.is_idle(live)]
 
 
 def scratch_beside(sizes: Iterable[int], rooms: Sequence[int]) -> int:

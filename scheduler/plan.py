@@ -184,11 +184,12 @@ def _trail(layouts: Layouts, segment: Segment, ranges: Mapping[str, LiveRange]) 
 def _ending_inputs(graph: NpuGraph, segment: Segment) -> list[str]:
     """Return the inputs that may be overwritten once a segment has read them, row by row."""
     return [
-        lent.tensor
+        owner.tensor
         for lent in lent_arguments(graph)
-        if lent.tensor in graph.inputs
-        and lent.tensor in graph.rolling_tensors
-        and segment.start < lent.busy.stop <= segment.stop
+        for owner in lent.owners
+        if owner.tensor in graph.inputs
+        and owner.tensor in graph.rolling_tensors
+        and segment.start < owner.live.stop <= segment.stop
     ]
 
 
@@ -330,7 +331,10 @@ def _busy_in_segments(lent: Iterable[Lent], segments: Sequence[Segment]) -> tupl
         first, last = position[busy.start], position[busy.stop - 1]
         return LiveRange(segments[first].start, segments[last].stop)
 
-    return tuple(replace(one, busy=whole(one.busy)) for one in lent)
+    return tuple(
+        replace(one, owners=tuple(replace(o, live=whole(o.live)) for o in one.owners))
+        for one in lent
+    )
 
 
 def _moves_on(overlap: Overlap, grown: Mapping[str, Direction]) -> bool:

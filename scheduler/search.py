@@ -16,6 +16,7 @@ from tvm_ethosu.scheduler.estimator import Choices, Estimator
 from tvm_ethosu.scheduler.liveness import (
     LiveRange,
     align,
+    breaks_shared,
     kept_tensors,
     lent_arguments,
     rooms_during,
@@ -166,6 +167,8 @@ class PlanSearch:
         """Return whether stripes may save memory: something rolls, or grows into its input."""
         last, rolling = self.graph.ops[stop - 1].ofm, self.graph.rolling_tensors
         if last.shape.h == 1 or last.tensor not in rolling:
+            return False
+        if breaks_shared(self.graph, LiveRange(start, stop)):
             return False
         return any(
             operand.tensor in self.ranges and operand.tensor in rolling

@@ -4,7 +4,7 @@
 - Every extent of an operand is one that the NPU's registers can hold.
 - Windows read all of the padding and leave no more of the input unread than a stride allows.
 - A tensor is written once, before it is read; inputs and constants are never written.
-- Every output is written by an operator.
+- Every output is written by an operator; one that shares an input's memory, after its last use.
 - Weights are OHWI and agree with kernel, IFM and OFM; there is one bias and rescale per channel.
 - Element-wise operators have the operands and types that the NPU takes, and fitting factors.
 - A table has 256 values of the OFM's type.
@@ -41,6 +41,7 @@ from tvm_ethosu.scheduler.ir import (
     Strides,
     SumChannels,
 )
+from tvm_ethosu.scheduler.liveness import can_share
 
 
 def _require(condition: bool, graph: NpuGraph, where: str, what: str) -> None:
@@ -195,4 +196,7 @@ def verify_graph(graph: NpuGraph) -> NpuGraph:
     computed = {op.ofm.tensor for op in graph.ops}
     for name in graph.outputs:
         _require(name in computed, graph, name, "an output that no operator writes")
+    if graph.shared is not None:
+        apart = can_share(graph, graph.shared)
+        _require(apart, graph, graph.shared.output, f"written while {graph.shared.input} is read")
     return graph

@@ -125,7 +125,7 @@ def _time_compile(job: TimeJob) -> float:
                 *("-c", _TIMED, "compile", str(job.case.model), "-o", f"{folder}/out"),
                 *("--accelerator", job.case.accelerator, *job.arguments),
                 *("--memory-mode", job.case.memory_mode.value),
-                "--overwrite-inputs",
+                "--share-io",
             ]
         )
 

@@ -13,9 +13,7 @@ from tvm_ethosu.backend.bench.measure_vela import cycles_of
 from tvm_ethosu.backend.bench.results import OWN_LEAST, Case, Point
 from tvm_ethosu.backend.check import (
     Checker,
-    FunctionTensors,
     HostNetwork,
-    function_tensors,
     random_inputs,
     run_once,
 )
@@ -28,6 +26,7 @@ from tvm_ethosu.backend.network import (
 )
 from tvm_ethosu.backend.reference import Reference
 from tvm_ethosu.backend.report import REMOVED, operator_rows
+from tvm_ethosu.backend.tensor_names import FunctionTensors, function_tensors
 from tvm_ethosu.partition import EthosUOptions
 from tvm_ethosu.partition.tflite_file import TfliteFile, load_tflite
 from tvm_ethosu.scheduler.errors import EthosUError
@@ -56,7 +55,7 @@ def options_for(case: Case, setting: str, limit_bytes: int | None) -> EthosUOpti
         memory_mode=case.memory_mode.value,
         system_config=case.vela_options.system_config,
         optimise="size" if setting == OWN_LEAST else "performance",
-        overwrite_inputs=True,  # as in Vela's arena
+        share_io=True,  # as in Vela's arena
     )
 
 

@@ -53,7 +53,8 @@ What is counted:
 - **SRAM**, Shared_Sram: the whole arena, network inputs and outputs included. Ours is what TVM
   planned, with the working memory of CPU operators. Vela's is its arena, in which tensors between
   CPU operators are; what the runtime needs besides to run them is not known to it, and not counted.
-  Both may overwrite network inputs (`--overwrite-inputs`), as Vela always does.
+  Both may overwrite network inputs and put the output in their memory (`--share-io`), as Vela
+  always does.
   Dedicated_Sram: the SRAM alone; the arena is in DRAM.
 - **At NPU calls**: the most bytes that TVM counts as live at any call of an NPU function of ours,
   raw, and without inputs and outputs that are not live then. What the arena has beyond that belongs

@@ -24,6 +24,9 @@ _LIVE_IO = "live_io_bytes"
 _IDLE_IO = "idle_io_bytes"
 _OVERWRITE_INPUTS = "overwrite_inputs"
 _DISPOSABLE = "disposable_arguments"
+_SHARE_IO = "share_io"
+_SHARED = "shared_arguments"
+_SHARED_BYTES = "shared_bytes"
 _SEGMENTS = "segments"
 _MOVES = "moves"
 _PADDED = "padded_tensors"
@@ -45,6 +48,8 @@ class FunctionAttrs:
         idle_io_bytes: per call site, network inputs and outputs that are not live there.
         disposable: positions of the parameters whose memory the function may overwrite.
         decisions: how its operators are scheduled.
+        shared: positions of a parameter and a result that lie in the same memory; None if apart.
+        shared_bytes: what that saves beside the scratch.
         used_memory: per call site, what TVM's pass wrote; None unless built for AOT.
     """
 
@@ -56,6 +61,8 @@ class FunctionAttrs:
     idle_io_bytes: tuple[int, ...]
     disposable: frozenset[int]
     decisions: Decisions
+    shared: tuple[int, int] | None = None
+    shared_bytes: int = 0
     used_memory: tuple[int, ...] | None = None
 
 
@@ -74,6 +81,9 @@ def write_attrs(function: relay.Function, attrs: FunctionAttrs) -> relay.Functio
         _LIVE_IO: list(attrs.live_io_bytes),
         _IDLE_IO: list(attrs.idle_io_bytes),
         _DISPOSABLE: sorted(attrs.disposable),
+        _SHARE_IO: int(options.share_io),
+        _SHARED: list(attrs.shared or ()),
+        _SHARED_BYTES: attrs.shared_bytes,
         _SEGMENTS: [list(map(int, astuple(one))) for one in attrs.decisions.segments],
         _MOVES: [list(move) for move in attrs.decisions.moves],
         _PADDED: list(attrs.decisions.padded),
@@ -106,6 +116,7 @@ def read_attrs(function: relay.Function) -> FunctionAttrs:
             "memory is unknown"
         )
     used_memory = attrs.get(_USED_MEMORY)
+    shared = [int(position) for position in attrs[_SHARED]]
     return FunctionAttrs(
         name,
         EthosUOptions(
@@ -115,6 +126,7 @@ def read_attrs(function: relay.Function) -> FunctionAttrs:
             str(attrs[_SYSTEM_CONFIG]),
             str(attrs[_OPTIMISE]),
             bool(int(attrs[_OVERWRITE_INPUTS])),
+            bool(int(attrs[_SHARE_IO])),
         ),
         int(attrs[SCRATCH_BYTES]),
         None if int(attrs[_BUDGET]) == _NO_BUDGET else int(attrs[_BUDGET]),
@@ -122,5 +134,7 @@ def read_attrs(function: relay.Function) -> FunctionAttrs:
         tuple(int(size) for size in attrs[_IDLE_IO]),
         frozenset(int(position) for position in attrs[_DISPOSABLE]),
         _read_decisions(attrs),
+        (shared[0], shared[1]) if shared else None,
+        int(attrs[_SHARED_BYTES]),
         None if used_memory is None else tuple(int(size) for size in used_memory),
     )

@@ -25,6 +25,7 @@ from tvm_ethosu.scheduler.ir import (
     NpuOp,
     Operand,
     Requantize,
+    Shared,
     Tensor,
 )
 from tvm_ethosu.scheduler.verify import verify_graph
@@ -168,6 +169,7 @@ def to_npu_graph(
     *,
     with_scratch: bool,
     disposable: Collection[int] = (),
+    shared: tuple[int, int] | None = None,
 ) -> NpuGraph:
     """Return the NPU graph of a partitioned function.
 
@@ -176,6 +178,7 @@ def to_npu_graph(
         name: the function's global symbol.
         with_scratch: the last result is the scratch tensor and no result of the network.
         disposable: positions of the parameters whose memory may be overwritten.
+        shared: positions of a parameter and of a result that lie in the same memory.
 
     Raises:
         InternalError: the function holds something that the partitioner never puts there.
@@ -202,5 +205,6 @@ def to_npu_graph(
         builder.inputs,
         outputs,
         frozenset(builder.inputs[position] for position in disposable),
+        None if shared is None else Shared(builder.inputs[shared[0]], outputs[shared[1]]),
     )
     return verify_graph(graph)

@@ -9,6 +9,7 @@ The scratch is an extra result so that TVM plans its memory together with all ot
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -27,10 +28,17 @@ from tvm_ethosu.partition.relay.rewrite import (
 )
 from tvm_ethosu.partition.relay.used_memory import io_place, learn_call_sites
 from tvm_ethosu.partition.rules import RULES, Rule
+from tvm_ethosu.scheduler.allocate import Allocation
 from tvm_ethosu.scheduler.arch import Arch
-from tvm_ethosu.scheduler.budget import CallSite, budget_bytes, disposable_arguments
+from tvm_ethosu.scheduler.budget import CallSite, IoPlace, budget_bytes, disposable_arguments
 from tvm_ethosu.scheduler.compile import decisions_of, schedule
 from tvm_ethosu.scheduler.errors import Infeasible, InternalError, UserError
+from tvm_ethosu.scheduler.ir import NpuGraph, Shared
+from tvm_ethosu.scheduler.liveness import can_share
+from tvm_ethosu.scheduler.search import Objective
+
+# Two arguments in one memory are a search more; it must save this share of all arguments.
+_WORTH_SHARING = 0.01
 
 
 def npu_target(arch: Arch) -> tvm.target.Target:
@@ -90,20 +98,77 @@ def _plan_scratch(
     The scratch is at least a byte, so that all calls look alike.
     """
     name = str(function.attrs["global_symbol"])
-    disposable = disposable_arguments(sites, inputs=options.overwrite_inputs, io=io_place())
+    overwrite = options.overwrite_inputs or options.share_io
+    disposable = disposable_arguments(sites, inputs=overwrite, io=io_place())
     graph = to_npu_graph(function, name, with_scratch=False, disposable=disposable)
-    left = budget_bytes(options.sram_size, sites, io_place())
-    budget = None if left is None else max(left, 0)
-    try:
-        hardware = find_hardware(options)
-        allocation = schedule(graph, budget, hardware, options.objective)
-    except Infeasible as error:
-        raise _does_not_fit(error, options.sram_size or 0, left or 0, sites) from None
-    live = tuple(site.live_io_bytes for site in sites)
-    idle = tuple(site.idle_io_bytes for site in sites)
-    scratch = max(allocation.scratch_bytes, 1)
-    decisions = decisions_of(allocation.schedule)
-    return FunctionAttrs(name, options, scratch, budget, live, idle, disposable, decisions)
+    allocation = _best_plan(graph, options, sites)
+    planned = allocation.schedule.graph
+    budget = budget_bytes(options.sram_size, sites, io_place(), planned.shared_bytes)
+    return FunctionAttrs(
+        name,
+        options,
+        max(allocation.scratch_bytes, 1),
+        None if budget is None else max(budget, 0),
+        tuple(site.live_io_bytes for site in sites),
+        tuple(site.idle_io_bytes for site in sites),
+        disposable,
+        decisions_of(allocation.schedule),
+        _positions(planned),
+        planned.shared_bytes,
+    )
+
+
+def _positions(graph: NpuGraph) -> tuple[int, int] | None:
+    """Return which input and which output lie in the same memory."""
+    if graph.shared is None:
+        return None
+    return graph.inputs.index(graph.shared.input), graph.outputs.index(graph.shared.output)
+
+
+def _sharing(
+    graph: NpuGraph, options: EthosUOptions, sites: tuple[CallSite, ...]
+) -> NpuGraph | None:
+    """Return the graph with the two arguments in one memory that save most, if any may be.
+
+    They must be an input and an output of the network: others are TVM's to place.
+    """
+    if not options.share_io or len(sites) != 1 or io_place() is not IoPlace.BESIDE_POOL:
+        return None
+    pairs = [
+        Shared(graph.inputs[given], graph.outputs[made])
+        for given in sorted(sites[0].ending_inputs)
+        for made in sorted(sites[0].made_outputs)
+    ]
+    possible = [replace(graph, shared=pair) for pair in pairs if can_share(graph, pair)]
+    best = max(possible, key=lambda sharing: sharing.shared_bytes, default=None)
+    arguments = sum(graph.tensors[name].size_bytes for name in (*graph.inputs, *graph.outputs))
+    return None if best is None or best.shared_bytes < arguments * _WORTH_SHARING else best
+
+
+def _best_plan(graph: NpuGraph, options: EthosUOptions, sites: tuple[CallSite, ...]) -> Allocation:
+    """Return the plan of a function, with arguments in one memory where that is better.
+
+    Raises:
+        Infeasible: neither fits; the error is of the one that needs less.
+    """
+    found: list[Allocation] = []
+    refusals: list[Infeasible] = []
+    for one in filter(None, (graph, _sharing(graph, options, sites))):
+        left = budget_bytes(options.sram_size, sites, io_place(), one.shared_bytes)
+        budget = None if left is None else max(left, 0)
+        try:
+            found.append(schedule(one, budget, find_hardware(options), options.objective))
+        except Infeasible as error:
+            refusals.append(_does_not_fit(error, options.sram_size or 0, left or 0, sites))
+    if not found:
+        raise min(refusals, key=lambda refusal: refusal.required_bytes)
+    return min(found, key=lambda plan: _rank(plan, options.objective))
+
+
+def _rank(plan: Allocation, objective: Objective) -> tuple[float, float]:
+    size_bytes = plan.scratch_bytes - plan.schedule.graph.shared_bytes
+    cycles = plan.schedule.cycles
+    return (size_bytes, cycles) if objective is Objective.SIZE else (cycles, size_bytes)
 
 
 def _plan(mod: tvm.IRModule, options: EthosUOptions) -> tvm.IRModule:
@@ -134,6 +199,7 @@ def partition_for_ethosu(
     system_config: str | None = None,
     optimise: str = "performance",
     overwrite_inputs: bool = False,
+    share_io: bool = False,
     mod_name: str = "default",
 ) -> tvm.IRModule:
     """Return the module with everything the NPU takes moved into NPU functions.
@@ -148,6 +214,7 @@ def partition_for_ethosu(
         optimise: ``performance``: fewest cycles within ``sram_size``; ``size``: least SRAM.
         overwrite_inputs: whether the NPU may use the memory of a network input once it has been
             read, see ``EthosUOptions``.
+        share_io: whether an output may lie in the memory of an input, see ``EthosUOptions``.
         mod_name: the prefix of generated symbols, as for ``relay.build``.
 
     Returns:
@@ -158,7 +225,13 @@ def partition_for_ethosu(
         Infeasible: a function's scratch does not fit what ``sram_size`` leaves it.
     """
     options = EthosUOptions(
-        accelerator_config, sram_size, memory_mode, system_config, optimise, overwrite_inputs
+        accelerator_config,
+        sram_size,
+        memory_mode,
+        system_config,
+        optimise,
+        overwrite_inputs,
+        share_io,
     )
     bound = _bind(mod, params)
     return _plan(return_idle_functions(_split(bound, mod_name)), options)

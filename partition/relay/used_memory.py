@@ -138,6 +138,12 @@ class _Reporter:
             and self.intervals[storage].last == step
         }
 
+    def made_outputs(self, call: Call) -> frozenset[int]:
+        """Return the results of a call that are outputs of the network, each one once."""
+        given = Counter(self.found.read(self.chain.result))
+        made = self.found.of[self.chain.bindings[call.binding].var]
+        return frozenset(at for at, storage in enumerate(made) if given[storage] == 1)
+
     def call(
         self, call: Call, step: int, used_memory_bytes: int, operators: tuple[str, ...] | None
     ) -> CallReport:
@@ -156,6 +162,7 @@ class _Reporter:
             is_npu_function(call.function),
             frozenset(ending),
             frozenset(at for at, role in ending.items() if role is Role.INPUT),
+            self.made_outputs(call),
         )
 
 
@@ -290,6 +297,7 @@ def call_site(call: CallReport) -> CallSite:
         idle_io_bytes=total_bytes(call.idle_io),
         ending=call.ending,
         ending_inputs=call.ending_inputs,
+        made_outputs=call.made_outputs,
     )
 
 

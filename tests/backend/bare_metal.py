@@ -91,11 +91,23 @@ class CallRecorder(Observer):
             data = memory.read(run.addresses[binding.region], binding.size_bytes)
             self._arguments.setdefault(binding.argument, np.frombuffer(data, np.uint8))
 
+    def _note_shared(self, run: NpuRun, memory: SystemMemory) -> None:
+        """Note an output that lies in the memory of an input."""
+        loaded, invocation = self._find(run)
+        pair = loaded.program.copied_out
+        if pair is not None:
+            output, home = pair
+            size_bytes = loaded.program.outputs[output - len(loaded.program.inputs)].size_bytes
+            region = next(b.region for b in invocation.bindings if b.argument == home)
+            data = memory.read(run.addresses[region], size_bytes)
+            self._arguments[output] = np.frombuffer(data, np.uint8)
+
     def before(self, run: NpuRun, memory: SystemMemory) -> None:
         self._note(run, memory, inputs=True)
 
     def after(self, run: NpuRun, memory: SystemMemory) -> None:
         self._note(run, memory, inputs=False)
+        self._note_shared(run, memory)
         loaded, invocation = self._find(run)
         program = loaded.program
         if invocation is program.invocations[-1]:

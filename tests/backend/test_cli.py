@@ -143,7 +143,7 @@ def test_too_little_sram_names_the_smallest_size_and_that_size_works(
     out = ["-o", str(tmp_path / "out")]
     assert main(["compile", str(model), *out, "--sram-size", "1000"]) == 2
     text = capsys.readouterr().err
-    smallest = int(text.split("the smallest --sram-size that works is ")[1].split()[0])
+    smallest = int(text.split("the smallest --sram-size that works is ")[1].split()[0].strip(","))
     assert main(["compile", str(model), *out, "--sram-size", str(smallest)]) == 0
     assert main(["compile", str(model), *out, "--sram-size", str(smallest - 1)]) == 2
 

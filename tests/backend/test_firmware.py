@@ -169,6 +169,20 @@ def test_a_trained_network_runs_as_firmware(
     _check(_firmware(_network(name, request), options, tmp_path / "project"))
 
 
+def test_an_output_in_the_memory_of_an_input(tmp_path: Path, arm_gcc: str) -> None:
+    """One buffer in the ELF, which the NPU reads and writes; the arena is smaller by the other."""
+    net = NetBuilder("int8", seed=5)
+    x = net.input((1, 8, 8, 16))
+    net.output(net.conv2d(net.max_pool(net.conv2d(x, filters=8)), filters=24))
+    model = tmp_path / "shared.tflite"
+    model.write_bytes(net.build())
+    options = EthosUOptions("ethos-u55-128", optimise="size", share_io=True)
+    firmware = _firmware(model, options, tmp_path / "project")
+    assert firmware.network.sram.io_bytes == 8 * 8 * 16
+    assert len(firmware.network.shared) == 1
+    _check(firmware)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_tight", [False, True], ids=["roomy", "tight"])
 @pytest.mark.parametrize("accelerator", ["ethos-u55-256", "ethos-u65-512"])

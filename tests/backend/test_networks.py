@@ -15,7 +15,6 @@ from tests.conftest import MLPERF_TINY
 from tvm_ethosu.backend.check import (
     Checker,
     HostNetwork,
-    function_tensors,
     load_for_host,
     random_inputs,
     run_once,
@@ -23,6 +22,7 @@ from tvm_ethosu.backend.check import (
 from tvm_ethosu.backend.network import compile_for_firmware, partition_file
 from tvm_ethosu.backend.outputs import write_firmware
 from tvm_ethosu.backend.report import operator_rows
+from tvm_ethosu.backend.tensor_names import function_tensors
 from tvm_ethosu.partition import EthosUOptions, explain_partition
 from tvm_ethosu.partition.tflite_file import load_tflite
 

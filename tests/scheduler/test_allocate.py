@@ -11,7 +11,7 @@ from tvm_ethosu.scheduler.allocate import Allocation, allocate, check_allocation
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import Shape
 from tvm_ethosu.scheduler.layouts import choose_layouts
-from tvm_ethosu.scheduler.liveness import Lent, LiveRange, scratch_beside
+from tvm_ethosu.scheduler.liveness import Lent, LiveRange, Owner, scratch_beside
 from tvm_ethosu.scheduler.plan import Buffer, Overlap, Schedule, plan_whole_tensors
 from tvm_ethosu.scheduler.search import Objective
 
@@ -32,9 +32,15 @@ def _buffers(draw: st.DrawFn) -> tuple[Buffer, ...]:
 def _lent(draw: st.DrawFn) -> tuple[Lent, ...]:
     made = []
     for index in range(draw(st.integers(0, 3))):
-        start = draw(st.integers(0, 12))
-        busy = LiveRange(start, start + draw(st.integers(0, 6)))
-        made.append(Lent(f"io{index}", 16 * draw(st.integers(1, 100)), busy))
+        name, size_bytes, owners = f"io{index}", 16 * draw(st.integers(1, 100)), []
+        start = 0
+        for owner in range(draw(st.integers(1, 2))):
+            start += draw(st.integers(0, 12))
+            live = LiveRange(start, start + draw(st.integers(0, 6)))
+            bytes_of = size_bytes if owner == 0 else draw(st.integers(1, size_bytes))
+            owners.append(Owner(name if owner == 0 else f"{name} too", bytes_of, live))
+            start = live.stop
+        made.append(Lent(name, size_bytes, tuple(owners)))
     return tuple(made)
 
 
@@ -51,8 +57,13 @@ def test_buffers_in_use_together_never_share_a_byte(
     allocation = allocate(_schedule(buffers, lent))
     sizes = {one.tensor: one.size_bytes for one in lent} | {"": allocation.scratch_bytes}
     for moment in range(20):
-        busy = [one for one in lent if one.busy.start <= moment < one.busy.stop]
-        used = {(one.tensor, byte) for one in busy for byte in range(0, one.size_bytes, 16)}
+        used = {
+            (one.tensor, byte)
+            for one in lent
+            for owner in one.owners
+            if owner.live.start <= moment < owner.live.stop
+            for byte in range(0, owner.size_bytes, 16)
+        }
         for buffer in buffers:
             if buffer.live.start <= moment < buffer.live.stop:
                 home = allocation.homes.get(buffer.tensor, "")
@@ -70,7 +81,7 @@ def test_memory_of_the_caller_never_makes_the_scratch_larger(
     buffers: tuple[Buffer, ...], lent: tuple[Lent, ...]
 ) -> None:
     sizes = [buffer.size_bytes for buffer in buffers]
-    idle = [one.size_bytes for one in lent if not one.busy.overlaps(LiveRange(0, 20))]
+    idle = [one.size_bytes for one in lent if one.is_idle(LiveRange(0, 20))]
     assert allocate(_schedule(buffers, lent)).scratch_bytes <= sum(sizes)
     assert scratch_beside(sizes, idle) >= sum(sizes) - sum(idle)
     assert scratch_beside(sizes, []) == sum(sizes)
@@ -118,7 +129,7 @@ def test_the_checker_sees_a_buffer_outside() -> None:
 
 
 def test_the_checker_sees_a_buffer_over_an_argument() -> None:
-    lent = (Lent("io", 64, LiveRange(0, 2)),)
+    lent = (Lent("io", 64, (Owner("io", 64, LiveRange(0, 2)),)),)
     buffer = Buffer("b", 32, LiveRange(1, 3), 1)
     with pytest.raises(InternalError, match="buffers io and b overlap"):
         check_allocation(Allocation(_schedule((buffer,), lent), {"b": 0}, 0, {"b": "io"}))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.scheduler.builders import chain, operand, residual
 from tvm_ethosu.scheduler.errors import InternalError
-from tvm_ethosu.scheduler.ir import Constant, NpuGraph, Rescale, Shape
+from tvm_ethosu.scheduler.ir import Constant, NpuGraph, Rescale, Shape, Shared
 from tvm_ethosu.scheduler.verify import verify_graph
 
 
@@ -46,6 +46,9 @@ BROKEN = {
     "bias .* !=": _with_constant(_graph(), "op0_bias", np.zeros(7, np.int64)),
     "a bias needs": _with_constant(_graph(), "op0_bias", np.full(8, 1 << 39)),
     "one rescale per channel": _with_op(_graph(), 0, rescale=(Rescale(1, 1),)),
+    "t2: written while t0 is read": dataclasses.replace(
+        _graph(), shared=Shared("t0", "t2"), inputs=("t0",)
+    ),
     "does not fit the scale stream": _with_op(_graph(), 0, rescale=(Rescale(1, 64),) * 8),
 }
 
