@@ -19,6 +19,7 @@ from tvm_ethosu.scheduler.plan import Schedule, Segment, plan_segments, plan_who
 from tvm_ethosu.scheduler.ports import Hardware
 from tvm_ethosu.scheduler.prefetch import add_transfers, repeat_transfers
 from tvm_ethosu.scheduler.search import Objective, PlanSearch
+from tvm_ethosu.scheduler.tables import fuse_tables
 from tvm_ethosu.scheduler.verify import verify_graph
 
 # A plan's peak counts bytes; addresses may need more. So plans for less are tried too, and since
@@ -46,7 +47,7 @@ def schedule(
             it holds.
         InternalError: the graph breaks an invariant of ``verify_graph``.
     """
-    graph = verify_graph(fold_columns(verify_graph(graph), hardware))
+    graph = _prepared(graph, hardware)
     compact = Estimator(choose_layouts(graph), hardware)
     padded = worth_padding(compact)
     if objective is Objective.PERFORMANCE and budget_bytes is None:
@@ -65,6 +66,12 @@ def schedule(
         raise _infeasible(least, budget_bytes)
     fastest = _fastest(searches, least.scratch_bytes)
     return fastest or allocate(add_transfers(least.schedule, compact, _NOTHING_MOVED))
+
+
+def _prepared(graph: NpuGraph, hardware: Hardware) -> NpuGraph:
+    """Return the graph as its operators are carried out."""
+    fused = verify_graph(fuse_tables(verify_graph(graph)))
+    return verify_graph(fold_columns(fused, hardware))
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ def decisions_of(schedule: Schedule) -> Decisions:
 
 def repeat(graph: NpuGraph, decisions: Decisions, hardware: Hardware) -> Allocation:
     """Return the plan of a graph that was planned before, with the decisions made then."""
-    graph = verify_graph(fold_columns(verify_graph(graph), hardware))
+    graph = _prepared(graph, hardware)
     layouts = choose_layouts(graph, decisions.padded)
     plan = plan_segments(layouts, decisions.segments)
     return allocate(repeat_transfers(plan, Estimator(layouts, hardware), dict(decisions.moves)))

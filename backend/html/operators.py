@@ -46,11 +46,16 @@ class Numbered:
 def groups_of(file: TfliteFile, function: NpuFunction) -> tuple[Group, ...]:
     """Return the operators of the model that a function holds, in its order."""
     known = {name: (i, op.name) for i, op in enumerate(file.operators) for name in op.outputs}
-    ops = enumerate(function.allocation.schedule.graph.ops)
+    graph = function.allocation.schedule.graph
+    ops = enumerate(graph.ops)
     found = []
     for origin, members in groupby(ops, key=lambda pair: pair[1].origin):
         indices = [index for index, _ in members]
         place, name = known.get(origin, (None, None))
+        # A function of single values is looked up by the operator that makes them.
+        _, looked_up = known.get(graph.tensors[graph.ops[indices[-1]].ofm.tensor].origin, (0, name))
+        if name and looked_up and graph.ops[indices[-1]].table and looked_up != name:
+            name = f"{name} + {looked_up}"
         found.append(Group(function.name, indices[0], indices[-1] + 1, origin, place, name))
     return tuple(found)
 
