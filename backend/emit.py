@@ -21,9 +21,19 @@ from tvm_ethosu.backend.program import (
     Source,
 )
 from tvm_ethosu.scheduler.allocate import Allocation
-from tvm_ethosu.scheduler.arch import ALIGN_BYTES, MAX_DIM, MAX_REGIONS, Layout
+from tvm_ethosu.scheduler.arch import ALIGN_BYTES, BRICK_CHANNELS, MAX_DIM, MAX_REGIONS, Layout
 from tvm_ethosu.scheduler.engine import operations
-from tvm_ethosu.scheduler.ir import Conv2D, DepthwiseConv2D, Move, NpuGraph, NpuOp, Part
+from tvm_ethosu.scheduler.integers import round_up
+from tvm_ethosu.scheduler.ir import (
+    Conv2D,
+    DepthwiseConv2D,
+    Move,
+    NpuGraph,
+    NpuOp,
+    Operand,
+    Part,
+    Strides,
+)
 from tvm_ethosu.scheduler.plan import Buffer, Schedule, Transfer
 from tvm_ethosu.scheduler.ports import Block
 from tvm_ethosu.scheduler.stripes import Step, cut_op, input_rows
@@ -211,18 +221,34 @@ class _Emitter:
             vela.Range(self._region(transfer.buffer), at, transfer.size_bytes),
         )
 
+    def _view(
+        self, operand: Operand, placements: Mapping[str, vela.Placement], first_row: int
+    ) -> vela.View:
+        placement, tensor = placements[operand.tensor], self.graph.tensors[operand.tensor]
+        if not self.graph.is_slice(operand):
+            return vela.View(placement, first_row)
+        width, brick = tensor.shape.w, BRICK_CHANNELS
+        if placement.layout is Layout.NHCWB16:
+            row = width * round_up(tensor.shape.c, brick)
+            start = operand.first_channel // brick * width * brick
+            strides = Strides(start + first_row * row, row, brick)
+        else:
+            row = width * tensor.shape.c
+            strides = Strides(operand.first_channel + first_row * row, row, tensor.shape.c)
+        return vela.View(placement, 0, strides)
+
     def _operation(
         self, kernel: Kernel, placements: Mapping[str, vela.Placement]
     ) -> vela.Operation:
         step, (block,) = kernel.step, kernel.blocks
         whole = self.graph.ops[step.op]
         views = {
-            operand.tensor: vela.View(
-                placements[operand.tensor], input_rows(whole, operand, step.rows).start
+            operand.tensor: self._view(
+                operand, placements, input_rows(whole, operand, step.rows).start
             )
             for operand in whole.inputs
         }
-        views[whole.ofm.tensor] = vela.View(placements[whole.ofm.tensor], step.rows.start)
+        views[whole.ofm.tensor] = self._view(whole.ofm, placements, step.rows.start)
         operation = vela.make_operation(cut_op(whole, step.rows), views)
         vela.set_block(operation, block)
         if isinstance(whole, Conv2D | DepthwiseConv2D):

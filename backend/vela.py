@@ -148,7 +148,8 @@ def _traversal(op: NpuOp) -> Any:
 class View:
     """Rows of a placed tensor, from ``first_row`` on, as many as the operand has.
 
-    With ``strides`` the operand is a box within the tensor, which is in memory as a whole.
+    With ``strides`` the operand is a box within the tensor, which is in memory as a whole; its
+    first row is where they say.
     """
 
     placement: Placement
@@ -182,7 +183,9 @@ def _feature_map(operand: Operand, view: View) -> Any:
     if view.strides is not None:
         size = operand.dtype.size_bytes
         row, column = view.strides.row * size, view.strides.column * size
-        feature_map.strides = api.NpuShape3D(height=row, width=column, depth=size)
+        in_bricks = view.placement.layout is Layout.NHCWB16
+        brick = shape.w * BRICK_CHANNELS * size if in_bricks else size
+        feature_map.strides = api.NpuShape3D(height=row, width=column, depth=brick)
     feature_map.layout = _LAYOUTS[view.placement.layout]
     feature_map.quantization = api.NpuQuantization(operand.quant.scale, operand.quant.zero_point)
     feature_map.name = operand.tensor

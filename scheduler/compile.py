@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from tvm_ethosu.scheduler.allocate import Allocation, allocate, peak_operator
@@ -19,6 +19,7 @@ from tvm_ethosu.scheduler.plan import Schedule, Segment, plan_segments, plan_who
 from tvm_ethosu.scheduler.ports import Hardware
 from tvm_ethosu.scheduler.prefetch import add_transfers, repeat_transfers
 from tvm_ethosu.scheduler.search import Objective, PlanSearch
+from tvm_ethosu.scheduler.slices import split, split_segments, worth_slicing
 from tvm_ethosu.scheduler.tables import fuse_tables
 from tvm_ethosu.scheduler.verify import verify_graph
 
@@ -56,7 +57,7 @@ def schedule(
     search = PlanSearch(compact)
     searches = [search]
     if padded is not None:
-        searches.append(PlanSearch(compact.with_layouts(padded)))
+        searches.append(PlanSearch(compact.with_layouts(padded), search.steps))
     if objective is Objective.PERFORMANCE and budget_bytes is not None:
         found = _fastest(searches, budget_bytes)
         if found is not None:
@@ -79,25 +80,28 @@ class Decisions:
     """What a plan was found for: with it the plan is made again without a search.
 
     ``moves`` has for operators whose weights a transfer brings in the segment that it precedes,
-    ``padded`` the tensors that lie in bricks although that takes more bytes.
+    ``padded`` the tensors that lie in bricks although that takes more bytes, ``slices`` the
+    operators that are done in slices of so many channels; the others count after that.
     """
 
     segments: tuple[Segment, ...]
     moves: tuple[tuple[int, int], ...]
     padded: tuple[str, ...] = ()
+    slices: tuple[tuple[int, int], ...] = ()
 
 
 def decisions_of(schedule: Schedule) -> Decisions:
     """Return the decisions behind a schedule."""
     moves = tuple((t.op, t.before) for t in schedule.transfers)
-    return Decisions(schedule.segments, moves, tuple(sorted(schedule.layouts.padded)))
+    padded = tuple(sorted(schedule.layouts.padded))
+    return Decisions(schedule.segments, moves, padded, schedule.slices)
 
 
 def repeat(graph: NpuGraph, decisions: Decisions, hardware: Hardware) -> Allocation:
     """Return the plan of a graph that was planned before, with the decisions made then."""
-    graph = _prepared(graph, hardware)
+    graph = split(_prepared(graph, hardware), dict(decisions.slices))
     layouts = choose_layouts(graph, decisions.padded)
-    plan = plan_segments(layouts, decisions.segments)
+    plan = replace(plan_segments(layouts, decisions.segments), slices=decisions.slices)
     return allocate(repeat_transfers(plan, Estimator(layouts, hardware), dict(decisions.moves)))
 
 
@@ -117,16 +121,36 @@ def _memory_only(plan: Schedule, _estimator: Estimator, _budget_bytes: int) -> I
     yield plan
 
 
-def _fastest(searches: Iterable[PlanSearch], budget_bytes: int) -> Allocation | None:
+def _fastest(searches: Sequence[PlanSearch], budget_bytes: int) -> Allocation | None:
     """Return the fastest of the plans that are found within a budget, or None if there is none.
 
     A plan for a little less may be the faster one: what it leaves holds weights.
     """
-    return min(
-        chain.from_iterable(_within(s, budget_bytes, _fastest_first) for s in searches),
-        key=lambda allocation: (allocation.schedule.cycles, allocation.scratch_bytes),
-        default=None,
-    )
+    found = chain.from_iterable(_within(s, budget_bytes, _fastest_first) for s in searches)
+    best = min(found, key=_cycles_first, default=None)
+    if best is None:
+        return None
+    sliced = _in_slices(best.schedule, searches[0].estimator, budget_bytes)
+    return min((best, *sliced), key=_cycles_first)
+
+
+def _cycles_first(allocation: Allocation) -> tuple[float, int]:
+    return allocation.schedule.cycles, allocation.scratch_bytes
+
+
+def _in_slices(plan: Schedule, estimator: Estimator, budget_bytes: int) -> Iterator[Allocation]:
+    """Yield a plan with weights in slices, where that may be faster and can be placed."""
+    graph, padded = plan.graph, plan.layouts.padded
+    own = estimator.with_layouts(plan.layouts)
+    for slices in worth_slicing(plan, own, budget_bytes):
+        layouts = choose_layouts(split(graph, slices), padded)
+        pieces = plan_segments(layouts, split_segments(plan.segments, graph, slices))
+        pieces = replace(pieces, slices=tuple(sorted(slices.items())))
+        for variant in _fastest_first(pieces, Estimator(layouts, estimator.hardware), budget_bytes):
+            allocation = allocate(variant)
+            if allocation.scratch_bytes <= budget_bytes:
+                yield allocation
+                break
 
 
 def _within(search: PlanSearch, budget_bytes: int, variants: _Variants) -> Iterator[Allocation]:
@@ -140,7 +164,7 @@ def _within(search: PlanSearch, budget_bytes: int, variants: _Variants) -> Itera
         if segments in seen:
             continue
         seen.add(segments)
-        plan = plan_segments(search.layouts, segments)
+        plan = plan_segments(search.layouts, segments, search.steps)
         for variant in variants(plan, search.estimator, budget_bytes):
             allocation = allocate(variant)
             if allocation.scratch_bytes <= budget_bytes:
@@ -166,7 +190,7 @@ def _least(search: PlanSearch, whole: Allocation) -> Allocation:
     halving.
     """
     peak, segments = search.lowest()
-    lowest = allocate(plan_segments(search.layouts, segments))
+    lowest = allocate(plan_segments(search.layouts, segments, search.steps))
     best = min(whole, lowest, key=lambda allocation: allocation.scratch_bytes)
     impossible = peak - ALIGN_BYTES
     while best.scratch_bytes - impossible > ALIGN_BYTES:

@@ -92,15 +92,20 @@ class Quant:
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor as an operator sees it: under which shape, with which quantisation."""
+    """A tensor as an operator sees it: under which shape, with which quantisation.
+
+    With fewer elements than the tensor it is a slice: channels from ``first_channel`` on.
+    """
 
     tensor: str
     shape: Shape
     dtype: DType
     quant: Quant = Quant()
+    first_channel: int = 0
 
     def __str__(self) -> str:
         text = f"%{self.tensor}[{self.shape} {self.dtype.value}"
+        text += f" from channel {self.first_channel}" if self.first_channel else ""
         return text + (f" zp={self.quant.zero_point}]" if self.quant.zero_point else "]")
 
 
@@ -403,13 +408,27 @@ class NpuGraph:
             operand.tensor
             for op in self.ops
             for operand in (*op.inputs, op.ofm)
-            if operand.shape != self.tensors[operand.tensor].shape
+            if operand.shape != self.tensors[operand.tensor].shape and not self.is_slice(operand)
+        )
+
+    def is_slice(self, operand: Operand) -> bool:
+        """Return whether an operand is some of a tensor's channels."""
+        return operand.shape.elements < self.tensors[operand.tensor].shape.elements
+
+    @cached_property
+    def sliced_tensors(self) -> frozenset[str]:
+        """Return the tensors that operators see in slices, which are made as a whole."""
+        return frozenset(
+            operand.tensor
+            for op in self.ops
+            for operand in (*op.inputs, op.ofm)
+            if self.is_slice(operand)
         )
 
     @cached_property
     def writers(self) -> Mapping[str, int]:
-        """Return for each tensor that is computed the index of the operator that writes it."""
-        return {op.ofm.tensor: index for index, op in enumerate(self.ops)}
+        """Return for each tensor that is computed the first operator that writes it."""
+        return {op.ofm.tensor: i for i, op in reversed(list(enumerate(self.ops)))}
 
     @cached_property
     def last_reads(self) -> Mapping[str, int]:
@@ -429,7 +448,7 @@ class NpuGraph:
             if operand.shape.h != self.tensors[operand.tensor].shape.h
         }
         tall = {name for name, tensor in self.tensors.items() if tensor.shape.h > 1}
-        return frozenset(tall - reshaped - self.moved_tensors)
+        return frozenset(tall - reshaped - self.moved_tensors - self.sliced_tensors)
 
     @cached_property
     def dense_tensors(self) -> frozenset[str]:

@@ -45,6 +45,17 @@ def can_be_bricks(graph: NpuGraph, tensor: Tensor) -> bool:
         tensor.name in graph.inner_tensors
         and tensor.name not in graph.reshaped_tensors
         and tensor.name not in graph.dense_tensors
+        and _is_cut_between_bricks(graph, tensor)
+    )
+
+
+def _is_cut_between_bricks(graph: NpuGraph, tensor: Tensor) -> bool:
+    """Return whether all slices of a tensor begin with a brick."""
+    return tensor.name not in graph.sliced_tensors or all(
+        operand.first_channel % BRICK_CHANNELS == 0
+        for op in graph.ops
+        for operand in (*op.inputs, op.ofm)
+        if operand.tensor == tensor.name
     )
 
 

@@ -96,7 +96,8 @@ class Schedule:
 
     ``timed`` has cycles and block configs of each step, ``cycles`` the estimate for all of them and
     the transfers; both are missing from a plan of memory only. ``lent`` is memory of the caller
-    that buffers may lie in.
+    that buffers may lie in. ``slices`` are operators of the original graph (their position) that
+    are several ones here, each of so many channels.
     """
 
     graph: NpuGraph
@@ -108,6 +109,7 @@ class Schedule:
     timed: tuple[Timed, ...] = ()
     transfers: tuple[Transfer, ...] = ()
     cycles: float = 0.0
+    slices: tuple[tuple[int, int], ...] = ()
     lent: tuple[Lent, ...] = ()
 
     @cached_property
@@ -152,18 +154,49 @@ def joined_blocks(
     return [size for size in blocks.values() if size]
 
 
+class StepsOfSegments:
+    """Knows the steps of one graph's segments, and the rows that they use, whatever the layouts."""
+
+    def __init__(self, graph: NpuGraph) -> None:
+        self.graph = graph
+        self.ranges = uses(graph)
+        self._known: dict[tuple[Segment, Direction, Trail | None], _StepsAndRows] = {}
+
+    def of(self, segment: Segment, direction: Direction, trail: Trail | None) -> _StepsAndRows:
+        """Return the steps of a segment, and which rows they use."""
+        key = segment, direction, trail
+        if key not in self._known:
+            graph, start, stop = self.graph, segment.start, segment.stop
+            kept = kept_tensors(graph, start, stop)
+            stripes = Stripes(segment.stripe_rows, segment.fine)
+            steps = segment_steps(graph, start, stop, stripes, kept, direction, trail)
+            use = row_use(graph, steps, direction)
+            self._known[key] = _StepsAndRows(steps, use, kept, rolling_rows(use))
+        return self._known[key]
+
+
+@dataclass(frozen=True)
+class _StepsAndRows:
+    """A segment's steps, the tensors that it makes for others, and rows in memory at once."""
+
+    steps: tuple[Step, ...]
+    use: RowUse
+    kept: frozenset[str]
+    rolling: Mapping[str, int]
+
+
 def plan_segment(
     layouts: Layouts,
     segment: Segment,
-    ranges: Mapping[str, LiveRange],
+    steps: StepsOfSegments,
     direction: Direction = DOWNWARDS,
 ) -> SegmentPlan:
-    """Return the plan of one segment; ``ranges`` are the graph's ``uses``."""
-    plain = _plan_segment(layouts, segment, ranges, direction, None)
-    trail = _trail(layouts, segment, ranges)
+    """Return the plan of one segment of the graph of ``steps``."""
+    plain = _plan_segment(layouts, segment, steps, direction, None)
+    trail = _trail(layouts, segment, steps.ranges)
     if trail is None:
         return plain
-    trailing = _plan_segment(layouts, segment, ranges, direction, trail)
+    trailing = _plan_segment(layouts, segment, steps, direction, trail)
     return min(plain, trailing, key=lambda plan: sum(plan.blocks(layouts, {})))
 
 
@@ -200,18 +233,14 @@ def _fits_into(layouts: Layouts, target: str, source: str) -> bool:
 def _plan_segment(
     layouts: Layouts,
     segment: Segment,
-    ranges: Mapping[str, LiveRange],
+    steps: StepsOfSegments,
     direction: Direction,
     trail: Trail | None,
 ) -> SegmentPlan:
-    graph, start, stop = layouts.graph, segment.start, segment.stop
-    kept = kept_tensors(graph, start, stop)
-    stripes = Stripes(segment.stripe_rows, segment.fine)
-    steps = segment_steps(graph, start, stop, stripes, kept, direction, trail)
-    use = row_use(graph, steps, direction)
-    buffers = _segment_buffers(layouts, segment, kept, rolling_rows(use), ranges)
-    overlap = _best_overlap(layouts, segment, kept, use, ranges, direction)
-    return SegmentPlan(segment, steps, tuple(buffers), overlap)
+    found, ranges = steps.of(segment, direction, trail), steps.ranges
+    buffers = _segment_buffers(layouts, segment, found.kept, found.rolling, ranges)
+    overlap = _best_overlap(layouts, segment, found.kept, found.use, ranges, direction)
+    return SegmentPlan(segment, found.steps, tuple(buffers), overlap)
 
 
 def _segment_buffers(
@@ -222,9 +251,10 @@ def _segment_buffers(
     ranges: Mapping[str, LiveRange],
 ) -> list[Buffer]:
     graph, buffers = layouts.graph, []
-    for op in graph.ops[segment.start : segment.stop]:
-        name = op.ofm.tensor
-        if name not in ranges:
+    for index in range(segment.start, segment.stop):
+        name = graph.ops[index].ofm.tensor
+        # A tensor that is made in slices has memory from the first one on.
+        if name not in ranges or ranges[name].start != index:
             continue
         height = graph.tensors[name].shape.h
         in_memory = height if name in kept else min(height, rows.get(name, height))
@@ -342,20 +372,22 @@ def _moves_on(overlap: Overlap, grown: Mapping[str, Direction]) -> bool:
     return overlap.distance_bytes > 0 and grown.get(overlap.source) == DOWNWARDS
 
 
-def plan_segments(layouts: Layouts, segments: Sequence[Segment]) -> Schedule:
+def plan_segments(
+    layouts: Layouts, segments: Sequence[Segment], steps: StepsOfSegments | None = None
+) -> Schedule:
     """Schedule a graph's operators in the given order, cut into these segments.
 
     Where one tensor after the other grows into the one before, the direction of the stripes
     changes each time, so that they move up and down instead of away.
     """
     graph = layouts.graph
-    ranges = uses(graph)
+    steps = steps or StepsOfSegments(graph)
     plans: list[SegmentPlan] = []
     grown: dict[str, Direction] = {}
     for segment in segments:
-        plan = plan_segment(layouts, segment, ranges)
+        plan = plan_segment(layouts, segment, steps)
         if plan.overlap is not None and _moves_on(plan.overlap, grown):
-            plan = plan_segment(layouts, segment, ranges, UPWARDS)
+            plan = plan_segment(layouts, segment, steps, UPWARDS)
         if plan.overlap is not None:
             grown[plan.overlap.target] = plan.overlap.direction
         plans.append(plan)

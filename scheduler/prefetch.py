@@ -7,8 +7,9 @@ reading, runs beside other operators, and needs SRAM until its operator is done.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 
 from tvm_ethosu.scheduler.estimator import Estimator
 from tvm_ethosu.scheduler.liveness import LiveRange, align, rooms_during, scratch_beside
@@ -20,10 +21,50 @@ from tvm_ethosu.scheduler.timeline import Timeline
 # How many segments ahead a transfer may start, and how often all operators are looked at.
 _FARTHEST = 8
 _ROUNDS = 2
+# Times that differ by less are the same: sums of fractions depend on their order.
+_SAME_CYCLES = 1e-3
 
 
 # Before which segment the weights of operators are moved; the others are streamed.
 _Moves = Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class _BySegment:
+    """Transfers by the segment that they begin before, and by the one that waits for them."""
+
+    start_of: _Moves
+    starting: Mapping[int, tuple[int, ...]]
+    moved: Mapping[int, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, moves: _Moves, segment_of: Sequence[int]) -> _BySegment:
+        starting: dict[int, tuple[int, ...]] = {}
+        moved: dict[int, tuple[int, ...]] = {}
+        for op in sorted(moves):
+            starting[moves[op]] = (*starting.get(moves[op], ()), op)
+            moved[segment_of[op]] = (*moved.get(segment_of[op], ()), op)
+        return cls(moves, starting, moved)
+
+    def with_move(self, op: int, before: int, own: int) -> _BySegment:
+        """Return the transfers with that of an operator before a segment."""
+        starting, moved = dict(self.starting), dict(self.moved)
+        old = self.start_of.get(op)
+        if old is not None:
+            starting[old] = tuple(other for other in starting[old] if other != op)
+        starting[before] = tuple(sorted((*starting.get(before, ()), op)))
+        moved[own] = tuple(sorted({*moved.get(own, ()), op}))
+        return _BySegment({**self.start_of, op: before}, starting, moved)
+
+
+@dataclass(frozen=True)
+class _Trace:
+    """When things happen: the state at the begin of each segment, and when transfers end."""
+
+    moves: _BySegment
+    states: Sequence[tuple[float, ...]]
+    arrival: MutableMapping[int | None, float]
+    end: float
 
 
 class _Prefetch:
@@ -44,19 +85,71 @@ class _Prefetch:
 
     def cycles(self, moves: _Moves) -> float:
         """Return the cycles of the whole schedule with these transfers."""
-        line = Timeline(self.slots)
-        starting: dict[int, list[int]] = {}
-        moved: dict[int, list[int]] = {}
-        for op in sorted(moves):
-            starting.setdefault(moves[op], []).append(op)
-            moved.setdefault(self.schedule.segment_of[op], []).append(op)
-        arrival: dict[int | None, float] = {None: 0.0}
+        return self.trace(moves).end
+
+    def trace(self, moves: _Moves) -> _Trace:
+        """Return when everything happens with these transfers."""
+        by_segment = _BySegment.of(moves, self.schedule.segment_of)
+        line, arrival = Timeline(self.slots), dict[int | None, float]()
+        states = []
         for segment in range(len(self.order)):
-            for op in starting.get(segment, ()):
-                arrival[op] = line.transfer(self.transfers[op])
-            for waiting, cycles in self._runs_of(segment, tuple(moved.get(segment, ()))):
-                line.kernels(cycles, arrival[waiting])
+            states.append(line.state)
+            self._advance(line, segment, by_segment, arrival)
+        return _Trace(by_segment, states, arrival, line.end)
+
+    def _advance(
+        self,
+        line: Timeline,
+        segment: int,
+        moves: _BySegment,
+        arrival: MutableMapping[int | None, float],
+    ) -> None:
+        """Go on by one segment."""
+        for op in moves.starting.get(segment, ()):
+            arrival[op] = line.transfer(self.transfers[op])
+        for waiting, cycles in self._runs_of(segment, moves.moved.get(segment, ())):
+            line.kernels(cycles, 0.0 if waiting is None else arrival[waiting])
+
+    def _cycles_with(self, trace: _Trace, op: int, before: int) -> float:
+        """Return the cycles of a trace with one transfer more, or at another place.
+
+        Nothing changes before it begins, and once all times are later by the same, the end is too.
+        """
+        own = self.schedule.segment_of[op]
+        moves = trace.moves.with_move(op, before, own)
+        first = min(before, trace.moves.start_of.get(op, before))
+        line = Timeline.at(trace.states[first], self.slots)
+        arrival: MutableMapping[int | None, float] = ChainMap({}, trace.arrival)
+        for segment in range(first, len(self.order)):
+            if segment > own:
+                later = self._later(trace, segment, line.state, arrival)
+                if later is not None:
+                    return trace.end + later
+            self._advance(line, segment, moves, arrival)
         return line.end
+
+    def _later(
+        self,
+        trace: _Trace,
+        segment: int,
+        state: tuple[float, ...],
+        arrival: Mapping[int | None, float],
+    ) -> float | None:
+        """Return by how much everything at a segment is later than in a trace; None if it differs.
+
+        ``state`` and ``arrival`` say when engines are free and transfers end there now.
+        """
+        then = trace.states[segment]
+        later = state[0] - then[0]
+        pending = [
+            op
+            for op, start in trace.moves.start_of.items()
+            if start < segment <= self.schedule.segment_of[op]
+        ]
+        pairs = list(zip(state, then, strict=False)) if len(state) == len(then) else [(0.0, later)]
+        pairs += [(max(state[0], arrival[o]), max(then[0], trace.arrival[o])) for o in pending]
+        same = all(abs(now - before - later) < _SAME_CYCLES for now, before in pairs)
+        return later if same else None
 
     def _runs_of(self, segment: int, moved: tuple[int, ...]) -> Sequence[tuple[int | None, float]]:
         """Return a segment's kernels, in runs of which only the first has a transfer to wait for.
@@ -94,32 +187,28 @@ class _Prefetch:
 
     def search(self) -> _Moves:
         """Return transfers that make the schedule faster, found one after the other."""
-        moves: dict[int, int] = {}
-        best = self.cycles(moves)
+        trace = self.trace({})
         for _ in range(_ROUNDS):
-            before = best
+            before = trace.end
             for op, choices in enumerate(self.ops):
                 if choices.buffered is not None:
-                    moves, best = self._best_move(op, moves, best)
-            if best == before:
+                    trace = self._best_move(op, trace)
+            if trace.end == before:
                 break
-        return moves
+        return trace.moves.start_of
 
-    def _best_move(
-        self, op: int, moves: dict[int, int], best: float
-    ) -> tuple[dict[int, int], float]:
-        """Return the transfers with the best start of one of them, and their cycles."""
-        own = self.schedule.segment_of[op]
+    def _best_move(self, op: int, trace: _Trace) -> _Trace:
+        """Return the transfers with the best start of one of them."""
+        own, moves = self.schedule.segment_of[op], trace.moves.start_of
         others = {other: before for other, before in moves.items() if other != op}
-        chosen = moves
+        chosen, best = None, trace.end
         for before in range(own, max(-1, own - _FARTHEST - 1), -1):
-            changed = others | {op: before}
-            if moves.get(op) == before or not self._fits(changed, before, own):
+            if moves.get(op) == before or not self._fits(others | {op: before}, before, own):
                 continue
-            cycles = self.cycles(changed)
-            if cycles < best:
-                chosen, best = changed, cycles
-        return chosen, best
+            cycles = self._cycles_with(trace, op, before)
+            if cycles < best - _SAME_CYCLES:
+                chosen, best = before, cycles
+        return trace if chosen is None else self.trace(others | {op: chosen})
 
     def _fits(self, moves: _Moves, first: int, last: int) -> bool:
         return self.budget_bytes is None or all(

@@ -21,11 +21,11 @@ from tvm_ethosu.scheduler.liveness import (
     lent_arguments,
     rooms_during,
     scratch_beside,
-    uses,
 )
 from tvm_ethosu.scheduler.plan import (
     Segment,
     SegmentPlan,
+    StepsOfSegments,
     plan_segment,
     whole_segments,
 )
@@ -98,12 +98,13 @@ class PlanSearch:
     The order of operators is the graph's.
     """
 
-    def __init__(self, estimator: Estimator) -> None:
+    def __init__(self, estimator: Estimator, steps: StepsOfSegments | None = None) -> None:
         self.estimator = estimator
         self.graph = estimator.graph
+        self.steps = steps or StepsOfSegments(self.graph)
         self.layouts = estimator.layouts
         self.is_small = len(self.graph.ops) <= _SMALL_GRAPH
-        self.ranges = uses(self.graph)
+        self.ranges = self.steps.ranges
         self.lent = lent_arguments(self.graph)
         self.most_lent = sum(lent.size_bytes for lent in self.lent)
         self.sizes = {name: align(self.layouts.size_bytes(name)) for name in self.ranges}
@@ -117,7 +118,7 @@ class PlanSearch:
 
     def _planned(self, segment: Segment) -> tuple[SegmentPlan, int]:
         if segment not in self.plans:
-            plan = plan_segment(self.layouts, segment, self.ranges)
+            plan = plan_segment(self.layouts, segment, self.steps)
             blocks = plan.blocks(self.layouts, self._before(segment.start))
             rooms = rooms_during(self.lent, LiveRange(segment.start, segment.stop))
             self.plans[segment] = plan, scratch_beside(blocks, rooms)
@@ -159,8 +160,9 @@ class PlanSearch:
     def _least_bytes(self, start: int, stop: int) -> int:
         """Return a lower bound of a segment's peak: its boundary tensors, overlapping at best."""
         kept = kept_tensors(self.graph, start, stop)
-        made = [self.sizes[name] for name in kept if name in self.ranges]
-        boundary = sum(self._before(start).values()) + sum(made) - max(made, default=0)
+        before = self._before(start)
+        made = [self.sizes[n] for n in kept if n in self.ranges and n not in before]
+        boundary = sum(before.values()) + sum(made) - max(made, default=0)
         return max(0, boundary - self.most_lent)
 
     def _can_be_striped(self, start: int, stop: int) -> bool:

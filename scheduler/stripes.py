@@ -167,7 +167,9 @@ class _Demand:
         self.graph = graph
         self.direction = direction
         self.most_rows = most_rows
-        self.writer = {graph.ops[i].ofm.tensor: i for i in range(start, stop)}
+        self.writers: dict[str, list[int]] = {}
+        for index in range(start, stop):
+            self.writers.setdefault(graph.ops[index].ofm.tensor, []).append(index)
         self.made = dict.fromkeys(range(start, stop), 0)
         self.steps: list[Step] = []
 
@@ -179,8 +181,7 @@ class _Demand:
         while (start := self.made[index]) < stop:
             rows = Rows(start, height if whole else min(stop, start + self.most_rows))
             for operand in op.inputs:
-                writer = self.writer.get(operand.tensor)
-                if writer is not None:
+                for writer in self.writers.get(operand.tensor, ()):
                     self.ensure(writer, self._needed(op, operand, rows))
             self.steps.append(Step(index, self.direction.seen(rows, height)))
             self.made[index] = rows.stop

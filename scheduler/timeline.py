@@ -35,6 +35,20 @@ class Timeline:
         self.kernel_end = max(self.now, self.kernel_end) + cycles
 
     @property
+    def state(self) -> tuple[float, ...]:
+        """Return all that later commands depend on: when both engines are free."""
+        free = max(self.now, self.kernel_end)
+        return (free, *(max(free, end) for end in self.transfer_ends[-self.transfer_slots :]))
+
+    @classmethod
+    def at(cls, state: tuple[float, ...], transfer_slots: int) -> Timeline:
+        """Return a timeline that goes on from a state."""
+        line = cls(transfer_slots)
+        line.now = line.kernel_end = state[0]
+        line.transfer_ends = list(state[1:])
+        return line
+
+    @property
     def end(self) -> float:
         """Return when everything has ended."""
         return max([self.kernel_end, *self.transfer_ends[-1:]])

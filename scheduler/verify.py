@@ -3,7 +3,7 @@
 - Every operand names a tensor of the graph, with the tensor's type and number of elements.
 - Every extent of an operand is one that the NPU's registers can hold.
 - Windows read all of the padding and leave no more of the input unread than a stride allows.
-- A tensor is written once, before it is read; inputs and constants are never written.
+- Each channel of a tensor is written once, before it is read; inputs and constants are never.
 - Every output is written by an operator; one that shares an input's memory, after its last use.
 - Weights are OHWI and agree with kernel, IFM and OFM; there is one bias and rescale per channel.
 - Element-wise operators have the operands and types that the NPU takes, and fitting factors.
@@ -14,7 +14,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
+import numpy.typing as npt
 
 from tvm_ethosu.scheduler.arch import (
     BIAS_BITS,
@@ -40,6 +43,7 @@ from tvm_ethosu.scheduler.ir import (
     Shape,
     Strides,
     SumChannels,
+    Tensor,
 )
 from tvm_ethosu.scheduler.liveness import can_share
 
@@ -54,12 +58,19 @@ def _verify_operand(graph: NpuGraph, op: NpuOp, operand: Operand) -> None:
     _require(tensor is not None, graph, op.name, f"no tensor {operand.tensor}")
     assert tensor is not None
     _require(tensor.dtype is operand.dtype, graph, op.name, f"type of {operand} differs")
-    same_size = tensor.shape.elements == operand.shape.elements
-    _require(same_size, graph, op.name, f"{operand} does not cover {tensor.shape}")
+    covers = tensor.shape.elements == operand.shape.elements or _is_inside(operand, tensor)
+    _require(covers, graph, op.name, f"{operand} does not cover {tensor.shape}")
     _require(operand.shape.n == 1, graph, op.name, f"batch of {operand} is not 1")
     extents = (operand.shape.h, operand.shape.w, operand.shape.c)
     in_range = all(1 <= extent <= MAX_DIM for extent in extents)
     _require(in_range, graph, op.name, f"an extent of {operand} is not 1 to {MAX_DIM}")
+
+
+def _is_inside(operand: Operand, tensor: Tensor) -> bool:
+    """Return whether an operand is a slice of a tensor's channels."""
+    plane = (operand.shape.h, operand.shape.w) == (tensor.shape.h, tensor.shape.w)
+    last = operand.first_channel + operand.shape.c
+    return plane and operand.first_channel >= 0 and last <= tensor.shape.c
 
 
 def _verify_windows(graph: NpuGraph, op: Conv2D | DepthwiseConv2D | Pool) -> None:
@@ -178,24 +189,39 @@ def _verify_kind(graph: NpuGraph, op: NpuOp) -> None:
         _verify_table(graph, op)
 
 
+def _channels(
+    graph: NpuGraph, operand: Operand, written: Mapping[str, npt.NDArray[np.bool_]]
+) -> npt.NDArray[np.bool_]:
+    """Return the part of a tensor's channels that an operand sees."""
+    channels = written[operand.tensor]
+    if not graph.is_slice(operand):
+        return channels
+    return channels[operand.first_channel : operand.first_channel + operand.shape.c]
+
+
 def verify_graph(graph: NpuGraph) -> NpuGraph:
     """Check the invariants above and return the graph.
 
     Raises:
         InternalError: the first that is broken, with the operator's name.
     """
-    written = set(graph.inputs) | {name for name in graph.tensors if name in graph.constants}
+    given = {*graph.inputs, *graph.constants}
+    # Channel by channel, whether an operator has written a tensor.
+    written = {n: np.full(t.shape.c, n in given) for n, t in graph.tensors.items()}
     for op in graph.ops:
         for operand in (*op.inputs, op.ofm):
             _verify_operand(graph, op, operand)
         for operand in op.inputs:
-            _require(operand.tensor in written, graph, op.name, f"{operand} read before written")
-        _require(op.ofm.tensor not in written, graph, op.name, f"{op.ofm} is written twice")
-        written.add(op.ofm.tensor)
+            there = bool(_channels(graph, operand, written).all())
+            _require(there, graph, op.name, f"{operand} read before written")
+        made = _channels(graph, op.ofm, written)
+        _require(not made.any(), graph, op.name, f"{op.ofm} is written twice")
+        made[:] = True
         _verify_kind(graph, op)
     computed = {op.ofm.tensor for op in graph.ops}
     for name in graph.outputs:
-        _require(name in computed, graph, name, "an output that no operator writes")
+        whole = name in computed and bool(written[name].all())
+        _require(whole, graph, name, "an output that no operator writes")
     if graph.shared is not None:
         apart = can_share(graph, graph.shared)
         _require(apart, graph, graph.shared.output, f"written while {graph.shared.input} is read")

@@ -30,6 +30,7 @@ _SHARED_BYTES = "shared_bytes"
 _SEGMENTS = "segments"
 _MOVES = "moves"
 _PADDED = "padded_tensors"
+_SLICES = "sliced_operators"
 _USED_MEMORY = "used_memory"
 # Attributes are integers; no budget is below zero by a byte.
 _NO_BUDGET = -1
@@ -87,6 +88,7 @@ def write_attrs(function: relay.Function, attrs: FunctionAttrs) -> relay.Functio
         _SEGMENTS: [list(map(int, astuple(one))) for one in attrs.decisions.segments],
         _MOVES: [list(move) for move in attrs.decisions.moves],
         _PADDED: list(attrs.decisions.padded),
+        _SLICES: [list(one) for one in attrs.decisions.slices],
     }
     for key, value in values.items():
         function = function.with_attr(key, value)
@@ -99,7 +101,8 @@ def _read_decisions(attrs: Mapping[str, Any]) -> Decisions:
         for start, stop, rows, fine in attrs[_SEGMENTS]
     )
     moves = tuple((int(op), int(before)) for op, before in attrs[_MOVES])
-    return Decisions(segments, moves, tuple(str(name) for name in attrs[_PADDED]))
+    slices = tuple((int(op), int(channels)) for op, channels in attrs[_SLICES])
+    return Decisions(segments, moves, tuple(map(str, attrs[_PADDED])), slices)
 
 
 def read_attrs(function: relay.Function) -> FunctionAttrs:

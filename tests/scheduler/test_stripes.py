@@ -11,8 +11,8 @@ from tests.scheduler.builders import chain, random_chain, residual
 from tvm_ethosu.scheduler.allocate import allocate
 from tvm_ethosu.scheduler.ir import DType, NpuGraph, Shape, Tensor
 from tvm_ethosu.scheduler.layouts import Layouts, choose_layouts
-from tvm_ethosu.scheduler.liveness import kept_tensors, uses
-from tvm_ethosu.scheduler.plan import Overlap, Segment, plan_segment, plan_segments
+from tvm_ethosu.scheduler.liveness import kept_tensors
+from tvm_ethosu.scheduler.plan import Overlap, Segment, StepsOfSegments, plan_segment, plan_segments
 from tvm_ethosu.scheduler.stripes import (
     DOWNWARDS,
     UPWARDS,
@@ -114,11 +114,11 @@ def test_a_tensor_grows_into_dead_rows_only(
 ) -> None:
     graph = random_chain(seed, elementwise=False)
     layouts = choose_layouts(graph, graph.tensors if padded else ())
-    ranges = uses(graph)
+    known = StepsOfSegments(graph)
     for start in range(len(graph.ops) - 1):
         for stop in range(start + 1, len(graph.ops)):
             segment = Segment(start, stop, stripes.rows, stripes.fine)
-            plan = plan_segment(layouts, segment, ranges, direction)
+            plan = plan_segment(layouts, segment, known, direction)
             if plan.overlap is not None:
                 _check_overlap(layouts, plan.overlap, plan.steps)
 
@@ -145,12 +145,12 @@ def test_a_result_follows_in_the_place_of_the_input() -> None:
     graph = chain([Shape(1, 16, 4, 16)] * 4, kernel=3)
     graph = replace(graph, disposable=frozenset(graph.inputs))
     layouts = choose_layouts(graph)
-    plan = plan_segment(layouts, Segment(0, 2, 1), uses(graph))
+    plan = plan_segment(layouts, Segment(0, 2, 1), StepsOfSegments(graph))
     assert plan.overlap is not None
     assert (plan.overlap.source, plan.overlap.distance_bytes) == (graph.inputs[0], 0)
     _check_overlap(layouts, plan.overlap, plan.steps)
     keeping = replace(graph, disposable=frozenset())
-    kept = plan_segment(choose_layouts(keeping), Segment(0, 2, 1), uses(keeping))
+    kept = plan_segment(choose_layouts(keeping), Segment(0, 2, 1), StepsOfSegments(keeping))
     assert kept.overlap is None
 
 
@@ -163,7 +163,10 @@ def test_an_input_that_lends_nothing_is_not_written_over() -> None:
     crowded = replace(
         graph, inputs=inputs, tensors={**graph.tensors, **tensors}, disposable=frozenset(inputs)
     )
-    assert plan_segment(choose_layouts(crowded), Segment(0, 2, 1), uses(crowded)).overlap is None
+    assert (
+        plan_segment(choose_layouts(crowded), Segment(0, 2, 1), StepsOfSegments(crowded)).overlap
+        is None
+    )
     segments = [Segment(0, 2, 1), Segment(2, 3, 16)]
     plans = [plan_segments(choose_layouts(one), segments) for one in (graph, crowded)]
     homes = [dict(allocate(plan).homes) for plan in plans]
