@@ -1,4 +1,4 @@
-"""Functions of one int8 value as tables of all results, calculated as TFLite's kernels do.
+"""Functions of one value; of int8 as tables of all results, calculated as TFLite's kernels do.
 
 The kernels are those of kernels/internal/reference (integer_ops for logistic and tanh).
 """
@@ -16,11 +16,13 @@ from tvm_ethosu.partition.constraints import (
     dims_fit,
     elementwise_extents_fit,
     rank_fits,
+    types_are_equal,
 )
 from tvm_ethosu.partition.lower import Lowered, elementwise_shape, to_shape
 from tvm_ethosu.partition.params import CurveParams, OpParams
 from tvm_ethosu.partition.quantize import quantize_multiplier
 from tvm_ethosu.partition.report import Rejection
+from tvm_ethosu.partition.wide_curves import WIDE_CURVES, leaky_relu_slopes, lower_wide_curve
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import Clamp, Constant, DType, Operand, Requantize, Rescale
 
@@ -91,9 +93,7 @@ def _scaled_values(params: CurveParams, slope: Callable[[int], tuple[int, Rescal
 
 
 def _leaky_relu(params: CurveParams) -> list[int]:
-    identity = _factor(_ratio(params))
-    alpha = params.ifm_quant.scale * params.alpha / params.ofm_quant.scale
-    lower = _factor(alpha)
+    identity, lower = map(_factor, leaky_relu_slopes(params))
     return _scaled_values(params, lambda x: (x, identity if x >= 0 else lower))
 
 
@@ -165,8 +165,10 @@ _TABLES: dict[str, Callable[[CurveParams], list[int]]] = {
 
 
 def lower_curve(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lowered:
-    """Return a copy of the input whose values are looked up in a table."""
+    """Return a copy of the input whose values are looked up in a table, if they are int8."""
     assert isinstance(params, CurveParams)
+    if params.ifm.dtype == "int16":
+        return lower_wide_curve(params, name, ifms, ofm)
     table = Constant(f"{name}_table", np.array(_TABLES[params.function](params), np.int8))
     shape = elementwise_shape(to_shape(params.ofm.dims))
     if shape is None:
@@ -185,11 +187,22 @@ def lower_curve(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> L
 # --- limits ---------------------------------------------------------------------------------------
 
 
-def curve_is_int8(params: OpParams) -> Rejection | None:
-    """Inputs and outputs are int8."""
+def curve_types_fit(params: OpParams) -> Rejection | None:
+    """Inputs and outputs are int8, or int16 for logistic, tanh, leaky ReLU and abs."""
+    assert isinstance(params, CurveParams)
+    types = ("int8", "int16") if params.function in WIDE_CURVES else ("int8",)
     for name, dtype in (("input type", params.ifm.dtype), ("output type", params.ofm.dtype)):
-        if dtype != "int8":
-            return Rejection(name, dtype, "int8")
+        if dtype not in types:
+            return Rejection(name, dtype, " or ".join(types))
+    return None
+
+
+def wide_zero_points_are_zero(params: OpParams) -> Rejection | None:
+    """Zero points are 0 for int16."""
+    assert isinstance(params, CurveParams)
+    for name, quant in (("input", params.ifm_quant), ("output", params.ofm_quant)):
+        if params.ifm.dtype == "int16" and quant.zero_point != 0:
+            return Rejection(f"{name} zero point", str(quant.zero_point), "0 for int16")
     return None
 
 
@@ -202,9 +215,9 @@ def curve_is_known(params: OpParams) -> Rejection | None:
 
 
 def curve_scales_fit(params: OpParams) -> Rejection | None:
-    """The scales are those that TFLite's kernel takes: logistic 1/256, tanh 1/128, positive."""
+    """Scales are those of TFLite's kernel: logistic 1/256, tanh 1/128, both 1/32768 for int16."""
     assert isinstance(params, CurveParams)
-    fixed = {"logistic": (1 / 256, -128), "tanh": (1 / 128, 0)}.get(params.function)
+    fixed = _fixed_quant(params)
     ofm = (params.ofm_quant.scale, params.ofm_quant.zero_point)
     if fixed is not None and ofm != fixed:
         value = f"{ofm[0]:.6g} with zero point {ofm[1]}"
@@ -215,8 +228,18 @@ def curve_scales_fit(params: OpParams) -> Rejection | None:
     return None
 
 
+def _fixed_quant(params: CurveParams) -> tuple[float, int] | None:
+    """Return the output's scale and zero point where the function has only one."""
+    if params.ofm.dtype == "int16":
+        scale = WIDE_CURVES[params.function].ofm_scale
+        return None if scale is None else (scale, 0)
+    return {"logistic": (1 / 256, -128), "tanh": (1 / 128, 0)}.get(params.function)
+
+
 def _factors(params: CurveParams) -> list[tuple[str, float, bool]]:
     """Return the factors that a table needs: name, value, whether it can be used."""
+    if params.ofm.dtype == "int16":
+        return WIDE_CURVES[params.function].factors(params)
     if params.function in ("logistic", "tanh"):
         factor = _argument_factor(params)
         return [("factor to the argument", factor, _is_near_one_or_more(factor))]
@@ -226,19 +249,19 @@ def _factors(params: CurveParams) -> list[tuple[str, float, bool]]:
             ("factor to the output", to_result, 0 < to_result < 1),
             ("factor to the gate", to_gate, quantize_multiplier(to_gate) is not None),
         ]
-    ratio = _ratio(params)
-    found = [("factor to the output", ratio, quantize_multiplier(ratio) is not None)]
+    named = [("factor to the output", _ratio(params))]
     if params.function == "leaky_relu":
-        lower = ratio * params.alpha
-        found.append(("lower slope", lower, quantize_multiplier(lower) is not None))
-    return found
+        named = list(zip(("upper slope", "lower slope"), leaky_relu_slopes(params), strict=True))
+    return [(name, factor, quantize_multiplier(factor) is not None) for name, factor in named]
 
 
 CURVE_CONSTRAINTS: tuple[Constraint, ...] = (
     rank_fits,
     dims_fit,
-    curve_is_int8,
     curve_is_known,
+    types_are_equal,
+    curve_types_fit,
+    wide_zero_points_are_zero,
     elementwise_extents_fit,
     curve_scales_fit,
 )

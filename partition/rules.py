@@ -339,13 +339,17 @@ RULES: tuple[Rule, ...] = (
             islands.parse_curve(name),
             CURVE_CONSTRAINTS,
             lower_curve,
-            "table of all 256 results",
+            f"table of all 256 results; int16: {wide}",
         )
-        for name, call in (
-            ("logistic", "sigmoid"),
-            ("tanh", "tanh"),
-            ("leaky_relu", "nn.leaky_relu"),
-            ("abs", "abs"),
+        for name, call, wide in (
+            ("logistic", "sigmoid", "the NPU's own sigmoid"),
+            ("tanh", "tanh", "the NPU's own tanh"),
+            (
+                "leaky_relu",
+                "nn.leaky_relu",
+                "the NPU's own, with different scales the larger of two products",
+            ),
+            ("abs", "abs", "absolute value with a factor"),
         )
     ),
     Rule(

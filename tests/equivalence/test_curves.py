@@ -125,7 +125,7 @@ def test_uint8_stays_on_the_cpu() -> None:
     net = NetBuilder("uint8")
     net.output(net.curve("TANH", net.input((1, 4)), 1 / 128, 128))
     (reason,) = partition(net.build()).cpu_reasons.values()
-    assert reason == "input type is uint8, the NPU takes int8"
+    assert reason == "input type is uint8, the NPU takes int8 or int16"
 
 
 @pytest.mark.parametrize(
