@@ -18,6 +18,7 @@ from tvm_ethosu.partition.constraints import (
     rank_fits,
     types_are_equal,
 )
+from tvm_ethosu.partition.float_curves import FLOAT_CURVES, float_factors, float_table
 from tvm_ethosu.partition.lower import Lowered, elementwise_shape, to_shape
 from tvm_ethosu.partition.params import CurveParams, OpParams
 from tvm_ethosu.partition.quantize import quantize_multiplier
@@ -102,6 +103,32 @@ def _abs(params: CurveParams) -> list[int]:
     return _scaled_values(params, lambda x: (abs(x), factor))
 
 
+# --- inverse square root --------------------------------------------------------------------------
+
+# Bits behind the point while both factors are multiplied.
+_FRACTION_BITS = 20
+
+
+def _rsqrt_factor(params: CurveParams) -> float:
+    return 1 / (math.sqrt(params.ifm_quant.scale) * params.ofm_quant.scale)
+
+
+def _rsqrt(params: CurveParams) -> list[int]:
+    """Return 1 / sqrt(x); the largest value where x is not positive, which TFLite refuses."""
+    factor = _factor(_rsqrt_factor(params))
+
+    def result(value: int) -> int:
+        x = value - params.ifm_quant.zero_point
+        if x <= 0:
+            return DType.I8.maximum
+        multiplier, shift = fp.inverse_root(x)
+        inverse = fp.rescaled(1, multiplier, shift - _FRACTION_BITS)
+        scaled = fp.rescaled(inverse, factor.multiplier, factor.shift + _FRACTION_BITS)
+        return _limited(scaled + params.ofm_quant.zero_point)
+
+    return [result(value) for value in _VALUES]
+
+
 # --- hard-swish: 16 bits --------------------------------------------------------------------------
 
 _MAX16 = (1 << 15) - 1
@@ -161,6 +188,8 @@ _TABLES: dict[str, Callable[[CurveParams], list[int]]] = {
     "leaky_relu": _leaky_relu,
     "abs": _abs,
     "hard_swish": _hard_swish,
+    "rsqrt": _rsqrt,
+    **dict.fromkeys(FLOAT_CURVES, float_table),
 }
 
 
@@ -188,7 +217,7 @@ def lower_curve(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> L
 
 
 def curve_types_fit(params: OpParams) -> Rejection | None:
-    """Inputs and outputs are int8, or int16 for logistic, tanh, leaky ReLU and abs."""
+    """Inputs and outputs are int8, or int16 for logistic, tanh, leaky ReLU, abs, exp and log."""
     assert isinstance(params, CurveParams)
     types = ("int8", "int16") if params.function in WIDE_CURVES else ("int8",)
     for name, dtype in (("input type", params.ifm.dtype), ("output type", params.ofm.dtype)):
@@ -249,6 +278,11 @@ def _factors(params: CurveParams) -> list[tuple[str, float, bool]]:
             ("factor to the output", to_result, 0 < to_result < 1),
             ("factor to the gate", to_gate, quantize_multiplier(to_gate) is not None),
         ]
+    if params.function in FLOAT_CURVES:
+        return float_factors(params)
+    if params.function == "rsqrt":
+        factor = _rsqrt_factor(params)
+        return [("factor to the output", factor, 2.0**-11 <= factor < 2.0**20)]
     named = [("factor to the output", _ratio(params))]
     if params.function == "leaky_relu":
         named = list(zip(("upper slope", "lower slope"), leaky_relu_slopes(params), strict=True))

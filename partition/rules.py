@@ -27,7 +27,7 @@ from tvm_ethosu.partition.lower import (
 from tvm_ethosu.partition.moves import MOVE_CONSTRAINTS, lower_move
 from tvm_ethosu.partition.params import ConvParams, OpParams
 from tvm_ethosu.partition.reductions import REDUCTION_CONSTRAINTS, lower_reduction
-from tvm_ethosu.partition.relay import islands, movement, parse, patterns
+from tvm_ethosu.partition.relay import islands, movement, own_islands, parse, patterns
 from tvm_ethosu.partition.report import Rejection
 from tvm_ethosu.partition.softmax import SOFTMAX_CONSTRAINTS, lower_softmax
 from tvm_ethosu.partition.transposed import lower_transposed, transposed_form_fits
@@ -150,6 +150,31 @@ _MOVES: tuple[tuple[str, str, Callable[[], DFPattern] | None, Callable[..., OpPa
         "RESIZE_NEAREST_NEIGHBOR",
         movement.resize_nearest,
         movement.parse_resize_nearest,
+    ),
+)
+
+# Functions that TFLite calculates in float: name, TFLite's, Relay call, pattern, parser, int16.
+_BETWEEN = "DEQUANTIZE, {}, QUANTIZE"
+_INTERPOLATED = "; int16: one of 512 steps, between which TFLite interpolates too"
+_FLOAT_CURVES = (
+    *(
+        (name, tflite, call, islands.curve(call), islands.parse_curve(name), "")
+        for name, tflite, call in (
+            ("float_exp", _BETWEEN.format("EXP"), "exp"),
+            ("float_log", _BETWEEN.format("LOG"), "log"),
+            ("float_neg", _BETWEEN.format("NEG"), "negative"),
+        )
+    ),
+    *(
+        (name, tflite, call, pattern, own_islands.parse_written(name), wide)
+        for name, tflite, call, pattern, wide in (
+            ("exp", "EXP", "power", own_islands.exp, _INTERPOLATED),
+            ("log", "LOG", "log2", own_islands.log, _INTERPOLATED),
+            ("rsqrt", "RSQRT", "sqrt", own_islands.rsqrt, ""),
+            ("elu", "ELU", "where", own_islands.elu, ""),
+            ("gelu", "GELU", "erf", own_islands.gelu, ""),
+            ("gelu_approximate", "GELU (approximate)", "tanh", own_islands.gelu_approximate, ""),
+        )
     ),
 )
 
@@ -351,6 +376,19 @@ RULES: tuple[Rule, ...] = (
             ),
             ("abs", "abs", "absolute value with a factor"),
         )
+    ),
+    *(
+        Rule(
+            f"ethos-u.{name}",
+            tflite,
+            (call, "qnn.dequantize", "qnn.quantize"),
+            pattern,
+            parser,
+            CURVE_CONSTRAINTS,
+            lower_curve,
+            "table of all 256 results" + wide,
+        )
+        for name, tflite, call, pattern, parser, wide in _FLOAT_CURVES
     ),
     Rule(
         "ethos-u.hard_swish",

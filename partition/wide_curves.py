@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tvm_ethosu.partition.float_curves import wide_table
 from tvm_ethosu.partition.lower import Lowered, elementwise_shape, to_shape
 from tvm_ethosu.partition.params import CurveParams
 from tvm_ethosu.partition.quantize import quantize_multiplier
@@ -20,6 +21,7 @@ from tvm_ethosu.partition.sequence import OpSequence
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import (
     Clamp,
+    Constant,
     Curve,
     DType,
     ElementKind,
@@ -54,6 +56,12 @@ def _ends(params: CurveParams, ifm: str, ofm: str) -> tuple[Operand, Operand]:
     shape = _shape(params)
     source = Operand(ifm, shape, DType.I16, params.ifm_quant)
     return source, Operand(ofm, shape, DType.I16, params.ofm_quant)
+
+
+def _bare_ends(params: CurveParams, ifm: str, ofm: str) -> tuple[Operand, Operand]:
+    """Return input and output as integers that no scale belongs to."""
+    shape = _shape(params)
+    return Operand(ifm, shape, DType.I16), Operand(ofm, shape, DType.I16)
 
 
 # --- the NPU's own functions ----------------------------------------------------------------------
@@ -156,7 +164,7 @@ def _leaky_relu(params: CurveParams, name: str, ifm: str, ofm: str) -> Lowered:
     slopes = leaky_relu_slopes(params)
     upper, lower = map(_factor, slopes)
     ops = OpSequence(name, params.origin)
-    source, result = (Operand(end.tensor, end.shape, end.dtype) for end in _ends(params, ifm, ofm))
+    source, result = _bare_ends(params, ifm, ofm)
     if slopes[0] == 1:
         ops.elements(ElementKind.LEAKY_RELU, source, None, result, rescale=lower)
         return ops.lowered()
@@ -190,11 +198,25 @@ class WideCurve:
     ofm_scale: float | None = None
 
 
+def _interpolated(params: CurveParams, name: str, ifm: str, ofm: str) -> Lowered:
+    table = Constant(f"{name}_table", wide_table(params))
+    source, result = _bare_ends(params, ifm, ofm)
+    op = Requantize(name, source, result, _LIMITS, origin=params.origin, table=table.name)
+    return Lowered(op, (table,))
+
+
+def _interpolated_factors(params: CurveParams) -> Factors:
+    scales = (("input scale", params.ifm_quant.scale), ("output scale", params.ofm_quant.scale))
+    return [(name, scale, 0 < scale < math.inf) for name, scale in scales]
+
+
 WIDE_CURVES: dict[str, WideCurve] = {
     "logistic": WideCurve(_curve(Curve.SIGMOID), _argument_factors, 2.0**-15),
     "tanh": WideCurve(_curve(Curve.TANH), _argument_factors, 2.0**-15),
     "abs": WideCurve(_abs, _abs_factors),
     "leaky_relu": WideCurve(_leaky_relu, _leaky_relu_factors),
+    "exp": WideCurve(_interpolated, _interpolated_factors),
+    "log": WideCurve(_interpolated, _interpolated_factors),
 }
 
 
