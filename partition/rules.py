@@ -333,7 +333,8 @@ RULES: tuple[Rule, ...] = (
         islands.parse_softmax,
         SOFTMAX_CONSTRAINTS,
         lower_softmax,
-        "29 operations in 32 bits: maximum, table of exp, sum, Newton-Raphson, product",
+        "29 operations in 32 bits: maximum, table of exp, sum, Newton-Raphson, product; int16: 13 "
+        "operations with interpolated tables of exp and 1/(1 + x)",
     ),
     Rule(
         "ethos-u.resize_bilinear",

@@ -64,9 +64,9 @@ class OpSequence:
         self._constants[name] = Constant(name, np.full((1, 1, 1, 1), value, dtype.value))
         return self._declare(name, Shape(1, 1, 1, 1), dtype, Quant())
 
-    def table(self, values: npt.NDArray[Any]) -> str:
+    def table(self, values: npt.NDArray[Any], what: str = "table") -> str:
         """Return the name of a new table."""
-        return self._constant(f"{self.name}_table", values)
+        return self._constant(f"{self.name}_{what}", values)
 
     def _constant(self, name: str, values: npt.NDArray[Any]) -> str:
         self._constants[name] = Constant(name, values)

@@ -131,8 +131,8 @@ def _verify_sum(graph: NpuGraph, op: SumChannels) -> None:
     ifm, ofm = op.ifm, op.ofm
     expected = Shape(1, ifm.shape.h, ifm.shape.w, 1)
     _require(ofm.shape == expected, graph, op.name, f"the sum of {ifm} is not {ofm}")
-    words = ifm.dtype is DType.I32 and ofm.dtype is DType.I32
-    _require(words, graph, op.name, "sums are made of int32")
+    wide = ifm.dtype in (DType.I16, DType.I32) and ofm.dtype is DType.I32
+    _require(wide, graph, op.name, "sums are made of int16 or int32")
 
 
 # Entries of a table and their type, by the type of the OFM.
