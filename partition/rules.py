@@ -16,6 +16,14 @@ from tvm.relay.dataflow_pattern import DFPattern
 from tvm_ethosu.partition import constraints as c
 from tvm_ethosu.partition.arithmetic import lower_arithmetic, product_scales_fit
 from tvm_ethosu.partition.bilinear import BILINEAR_CONSTRAINTS, lower_bilinear
+from tvm_ethosu.partition.composed import (
+    lower_prelu,
+    lower_squared_difference,
+    operands_are_signed,
+    prelu_factors_fit,
+    slopes_are_broadcast,
+    square_factor_fits,
+)
 from tvm_ethosu.partition.curves import CURVE_CONSTRAINTS, lower_curve
 from tvm_ethosu.partition.lower import (
     Lowered,
@@ -125,6 +133,28 @@ _ARITHMETIC = (
     ),
     (ElementKind.MIN, "MINIMUM", "minimum", *_COMPARED, "minimum"),
     (ElementKind.MAX, "MAXIMUM", "maximum", *_COMPARED, "maximum"),
+)
+
+# Several operators on two operands: name, Relay call, pattern, parser, limits, how.
+_COMPOSED = (
+    (
+        "squared_difference",
+        "subtract",
+        islands.squared_difference,
+        islands.parse_squared_difference,
+        (square_factor_fits,),
+        lower_squared_difference,
+        "both inputs in one scale with 32 bits, difference, square, product",
+    ),
+    (
+        "prelu",
+        "where",
+        own_islands.prelu,
+        own_islands.parse_prelu,
+        (slopes_are_broadcast, prelu_factors_fit),
+        lower_prelu,
+        "maximum and minimum with 0, a product of each, their sum",
+    ),
 )
 
 # Relay call, TFLite's name, pattern if it is not the call with one argument, parser.
@@ -335,6 +365,27 @@ RULES: tuple[Rule, ...] = (
         lower_softmax,
         "29 operations in 32 bits: maximum, table of exp, sum, Newton-Raphson, product; int16: 13 "
         "operations with interpolated tables of exp and 1/(1 + x)",
+    ),
+    *(
+        Rule(
+            f"ethos-u.{name}",
+            name.upper(),
+            (call, "qnn.dequantize", "qnn.quantize"),
+            pattern,
+            parser,
+            (
+                *_TENSORS,
+                c.types_are_equal,
+                operands_are_signed,
+                c.batch_is_one_or_rows,
+                c.one_side_broadcasts,
+                *_QUANTIZED,
+                *limits,
+            ),
+            lower,
+            realised,
+        )
+        for name, call, pattern, parser, limits, lower, realised in _COMPOSED
     ),
     Rule(
         "ethos-u.resize_bilinear",

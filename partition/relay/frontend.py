@@ -193,6 +193,20 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         write = partial(own_islands.write_gelu, approximate=approximate)
         return self._of_reals(op, super().convert_gelu, write)
 
+    def convert_prelu(self, op: Any) -> relay.Expr:
+        """Convert a PRELU; TVM's own conversion takes quantized values for reals."""
+        data, slopes = self.get_input_tensors(op)
+        if data.qnn_params is None or slopes.qnn_params is None:
+            return super().convert_prelu(op)
+        # Slopes of int16 networks are int8; the NPU takes two operands of one type.
+        kind = self.get_tensor_type_str(data.tensor.Type())
+        factors = self.get_tensor_expr(slopes)
+        if isinstance(factors, relay.Var) and not self.has_expr(slopes.tensor_idx):
+            factors = relay.const(self.get_tensor_value(slopes).astype(kind))
+        reals = self.dequantize(self.get_tensor_expr(data), data)
+        out = own_islands.write_prelu(reals, self.dequantize(factors, slopes))
+        return self.quantize(out, self.get_output_tensors(op)[0])
+
     def _of_reals(
         self,
         op: Any,

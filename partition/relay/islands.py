@@ -13,9 +13,9 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 
 from tvm_ethosu.partition.bilinear import BilinearParams
-from tvm_ethosu.partition.params import CurveParams, SoftmaxParams
+from tvm_ethosu.partition.params import AddParams, CurveParams, SoftmaxParams
 from tvm_ethosu.partition.relay.parse import call_name, span_name, tensor_type
-from tvm_ethosu.scheduler.ir import Quant
+from tvm_ethosu.scheduler.ir import Clamp, DType, Quant
 
 
 def dequantized() -> DFPattern:
@@ -114,6 +114,38 @@ def curve_params(
         _quant(dequantize),
         _quant(body),
         alpha,
+    )
+
+
+# --- two operands ---------------------------------------------------------------------------------
+
+
+def squared_difference() -> DFPattern:
+    """Return the square of a difference of dequantized values, quantized."""
+    difference = is_op("subtract")(dequantized(), dequantized())
+    return quantized(is_op("multiply")(difference, difference))
+
+
+def parse_squared_difference(body: relay.Call) -> AddParams:
+    """Parse what ``squared_difference`` matches."""
+    return pair_params(body, *body.args[0].args[0].args)
+
+
+def pair_params(body: relay.Call, first: relay.Call, second: relay.Call) -> AddParams:
+    """Return the parameters of an operator of two dequantized values."""
+    ofm = tensor_type(body)
+    limits = DType(ofm.dtype)
+    given = (first, second, body)
+    return AddParams(
+        origin=span_name(body),
+        ifm=tensor_type(first.args[0]),
+        ofm=ofm,
+        per_channel=any(np.size(call.args[1].data.numpy()) > 1 for call in given),
+        ifm2=tensor_type(second.args[0]),
+        ifm_quant=_quant(first),
+        ifm2_quant=_quant(second),
+        ofm_quant=_quant(body),
+        clamp=Clamp(limits.minimum, limits.maximum),
     )
 
 

@@ -14,8 +14,14 @@ import numpy as np
 from tvm import relay
 from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op
 
-from tvm_ethosu.partition.params import CurveParams
-from tvm_ethosu.partition.relay.islands import curve_params, dequantized, number, quantized
+from tvm_ethosu.partition.params import AddParams, CurveParams
+from tvm_ethosu.partition.relay.islands import (
+    curve_params,
+    dequantized,
+    number,
+    pair_params,
+    quantized,
+)
 from tvm_ethosu.partition.relay.parse import call_name
 
 _EXP = (math.e,)
@@ -100,6 +106,24 @@ def gelu_approximate() -> DFPattern:
     tanh = is_op("tanh")(is_op("multiply")(is_constant(), is_op("add")(x, cube)))
     share = is_op("add")(is_constant(), tanh)
     return quantized(is_op("multiply")(is_op("multiply")(is_constant(), x), share))
+
+
+def write_prelu(x: relay.Expr, slopes: relay.Expr) -> relay.Expr:
+    """Return x, times its slope where it is negative."""
+    (zero,) = _constants((0.0,))
+    return relay.where(relay.less(x, zero), relay.multiply(x, slopes), x)
+
+
+def prelu() -> DFPattern:
+    """Return what ``write_prelu`` writes, quantized."""
+    x = dequantized()
+    below = is_op("multiply")(x, dequantized())
+    return quantized(is_op("where")(is_op("less")(x, is_constant()), below, x))
+
+
+def parse_prelu(body: relay.Call) -> AddParams:
+    """Parse what ``prelu`` matches."""
+    return pair_params(body, *body.args[0].args[1].args)
 
 
 _EXPECTED = {
