@@ -3,7 +3,8 @@
 The tables are those of TFLite's LUTPopulate (kernels/internal/common.h): one result for each int8
 value, or 513 results for int16, 128 values apart, between which both TFLite and the NPU interpolate
 alike. TFLite Micro has such a kernel for ELU only, the others are TFLite's own. EXP, LOG and NEG
-are also taken as float operators between DEQUANTIZE and QUANTIZE.
+are also taken as float operators between DEQUANTIZE and QUANTIZE. Logistic and tanh are tables of
+this kind for uint8 only.
 """
 
 from __future__ import annotations
@@ -60,6 +61,14 @@ def _gelu_approximate(x: Reals, _: float) -> Reals:
     return np.float32(0.5) * x * (np.float32(1) + _in_double(np.tanh, inner))
 
 
+def _logistic(x: Reals, _: float) -> Reals:
+    return np.float32(1) / (np.float32(1) + _in_double(np.exp, -x))
+
+
+def _tanh(x: Reals, _: float) -> Reals:
+    return _in_double(np.tanh, x)
+
+
 def _negative(x: Reals, _: float) -> Reals:
     return -x
 
@@ -82,6 +91,8 @@ FLOAT_CURVES: dict[str, FloatCurve] = {
     "elu": FloatCurve(_elu),
     "gelu": FloatCurve(_gelu),
     "gelu_approximate": FloatCurve(_gelu_approximate),
+    "logistic": FloatCurve(_logistic),
+    "tanh": FloatCurve(_tanh),
     "float_exp": FloatCurve(_exp, divided=True),
     "float_log": FloatCurve(_log, divided=True),
     "float_neg": FloatCurve(_negative, divided=True),
