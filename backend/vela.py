@@ -81,6 +81,8 @@ _ELEMENT_KINDS: Mapping[ElementKind, Any] = {
     ElementKind.SHIFT_LEFT: api.NpuElementWiseOp.SHL,
     ElementKind.SHIFT_RIGHT: api.NpuElementWiseOp.SHR,
     ElementKind.LEADING_ZEROS: api.NpuElementWiseOp.CLZ,
+    ElementKind.ABS: api.NpuElementWiseOp.ABS,
+    ElementKind.LEAKY_RELU: api.NpuElementWiseOp.LRELU,
 }
 _ROUNDINGS: Mapping[Rounding, Any] = {
     Rounding.TWICE: api.NpuRoundingMode.TFL,
@@ -203,6 +205,8 @@ def _scale_unit(op: NpuOp) -> float | None:
     Only the ratios of scales matter, and Vela turns limits into reals of float32, which very large
     scales would overflow.
     """
+    if isinstance(op, Requantize) and op.curve:
+        return 1.0  # the curve's argument is a real number
     by_scales = isinstance(op, ElementWise) and op.rescale is None
     if not (by_scales or isinstance(op, Add | Requantize)):
         return None
@@ -212,6 +216,13 @@ def _scale_unit(op: NpuOp) -> float | None:
 def _scaled(operand: Operand, unit: float | None) -> Operand:
     """Return the operand in units of scale; with scale 1 where a scale stream has the factors."""
     return _with_scale(operand, 1.0 if unit is None else operand.quant.scale / unit)
+
+
+def _scaled_ofm(op: NpuOp, unit: float | None) -> Operand:
+    """Return the OFM in units of scale; for ABS and LRELU Vela takes its scale for the factor."""
+    if isinstance(op, ElementWise) and op.rescale is not None and op.ifm2 is None:
+        return _with_scale(op.ofm, math.ldexp(op.rescale.multiplier, -op.rescale.shift))
+    return _scaled(op.ofm, unit)
 
 
 def _kernel(kernel: Kernel) -> Any:
@@ -235,9 +246,15 @@ def _padding(padding: Padding) -> Any:
     return api.NpuPadding(padding.top, padding.left, padding.bottom, padding.right)
 
 
-def _activation(clamp: Clamp, ofm: Operand, *, table: bool) -> Any:
+def _activation_kind(op: NpuOp) -> str:
+    """Return Vela's name of what is done to an operator's results."""
+    if isinstance(op, Requantize) and op.curve:
+        return op.curve.name
+    return "TABLE_LOOKUP" if op.table else "NONE_OR_RELU"
+
+
+def _activation(clamp: Clamp, ofm: Operand, kind: str) -> Any:
     """Return the limits as the reals that Vela turns back into exactly these integers."""
-    kind = "TABLE_LOOKUP" if table else "NONE_OR_RELU"
     activation = api.NpuActivation(api.NpuActivationOp[kind])
     scale, zero_point = ofm.quant.scale, ofm.quant.zero_point
     activation.min = (clamp.minimum - zero_point) * scale
@@ -295,7 +312,7 @@ def make_operation(op: NpuOp, views: Mapping[str, View]) -> Operation:
     """Return Vela's form of an operator whose tensors are seen through ``views``."""
     operation, kernel, padding = _bare_operation(op)
     unit = _scale_unit(op)
-    ifm, ofm = _scaled(op.ifm, unit), _scaled(op.ofm, unit)
+    ifm, ofm = _scaled(op.ifm, unit), _scaled_ofm(op, unit)
     operation.ifm = _feature_map(ifm, views[ifm.tensor])
     operation.ofm = _feature_map(ofm, views[ofm.tensor])
     if isinstance(op, Add | ElementWise) and op.ifm2 is not None:
@@ -307,7 +324,7 @@ def make_operation(op: NpuOp, views: Mapping[str, View]) -> Operation:
             feature_map.quantization = api.NpuQuantization(None, zero_point)
     operation.kernel = _kernel(kernel)
     operation.padding = _padding(padding)
-    operation.activation = _activation(op.clamp, ofm, table=bool(op.table))
+    operation.activation = _activation(op.clamp, ofm, _activation_kind(op))
     operation.name = op.name
     return Operation(op, operation)
 

@@ -3,7 +3,8 @@
 Enlarged k times to the nearest neighbour, with the edges repeated, a row's elements blend by a
 window of ones (k wide) or, where pixels have their centres at halves, of 1 2 .. 2 1 (k + 1 wide).
 TFLite's kernel (kernels/internal/reference/resize_bilinear.h) counts in units of 2**-10; the window
-is used where it gives exactly the weights that follow from that.
+is used where it gives exactly the weights that follow from that. For uint8 TFLite calculates in
+float32, exactly with these weights; its halves go upwards, which is the same without negative sums.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tvm_ethosu.partition.constraints import Constraint, batch_is_one, dims_fit, rank_fits
+from tvm_ethosu.partition.constraints import (
+    Constraint,
+    batch_is_one,
+    dims_fit,
+    rank_fits,
+    types_are_activations,
+    types_are_equal,
+)
 from tvm_ethosu.partition.lower import Lowered, to_shape
 from tvm_ethosu.partition.moves import MAX_PARTS, MoveParams, Segment, lower_move, mapped, whole
 from tvm_ethosu.partition.params import OpParams, TensorType
@@ -198,12 +206,10 @@ def lower_bilinear(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -
 # --- limits ---------------------------------------------------------------------------------------
 
 
-def resize_is_int8(params: OpParams) -> Rejection | None:
-    """Inputs and outputs are int8, in layout NHWC, with four dimensions."""
+def resize_form_fits(params: OpParams) -> Rejection | None:
+    """Inputs and outputs are in layout NHWC, with four dimensions."""
     assert isinstance(params, BilinearParams)
     for name, of in (("input", params.ifm), ("output", params.ofm)):
-        if of.dtype != "int8":
-            return Rejection(f"{name} type", of.dtype, "int8")
         if len(of.dims) != 4:
             return Rejection(f"{name} rank", str(len(of.dims)), "4 dimensions")
     if params.layout != "NHWC":
@@ -234,7 +240,9 @@ def resize_factors_fit(params: OpParams) -> Rejection | None:
 BILINEAR_CONSTRAINTS: tuple[Constraint, ...] = (
     rank_fits,
     dims_fit,
-    resize_is_int8,
+    types_are_activations,
+    types_are_equal,
+    resize_form_fits,
     batch_is_one,
     resize_keeps_quantization,
     resize_factors_fit,

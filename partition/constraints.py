@@ -36,8 +36,7 @@ from tvm_ethosu.scheduler.ir import Padding, PoolKind
 
 Constraint = Callable[[OpParams], Rejection | None]
 
-EIGHT_BIT = ("int8", "uint8")
-ACTIVATIONS = (*EIGHT_BIT, "int16")
+ACTIVATIONS = ("int8", "uint8", "int16")
 MAX_RANK = 4
 
 
@@ -57,14 +56,6 @@ def _shapes(params: OpParams) -> list[tuple[str, tuple[int, ...]]]:
     if isinstance(params, AddParams):
         shapes.insert(1, ("second input", params.ifm2.dims))
     return shapes
-
-
-def types_are_eight_bit(params: OpParams) -> Rejection | None:
-    """Inputs and outputs are int8 or uint8."""
-    for name, dtype in _types(params):
-        if dtype not in EIGHT_BIT:
-            return Rejection(f"{name} type", dtype, " or ".join(EIGHT_BIT))
-    return None
 
 
 def types_are_activations(params: OpParams) -> Rejection | None:

@@ -1,4 +1,4 @@
-"""Functions of one int8 value as tables of all results, calculated as TFLite's kernels do.
+"""Functions of one value; of int8 as tables of all results, calculated as TFLite's kernels do.
 
 The kernels are those of kernels/internal/reference (integer_ops for logistic and tanh).
 """
@@ -16,21 +16,29 @@ from tvm_ethosu.partition.constraints import (
     dims_fit,
     elementwise_extents_fit,
     rank_fits,
+    types_are_equal,
 )
+from tvm_ethosu.partition.float_curves import FLOAT_CURVES, float_factors, float_table
 from tvm_ethosu.partition.lower import Lowered, elementwise_shape, to_shape
 from tvm_ethosu.partition.params import CurveParams, OpParams
 from tvm_ethosu.partition.quantize import quantize_multiplier
 from tvm_ethosu.partition.report import Rejection
+from tvm_ethosu.partition.wide_curves import WIDE_CURVES, leaky_relu_slopes, lower_wide_curve
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import Clamp, Constant, DType, Operand, Requantize, Rescale
 
-_VALUES = range(DType.I8.minimum, DType.I8.maximum + 1)
 # Logistic and tanh take their argument in Q4.27.
 _INTEGER_BITS = 4
 
 
-def _limited(value: int) -> int:
-    return max(DType.I8.minimum, min(DType.I8.maximum, value))
+def _values(params: CurveParams) -> range:
+    dtype = DType(params.ifm.dtype)
+    return range(dtype.minimum, dtype.maximum + 1)
+
+
+def _limited(params: CurveParams, value: int) -> int:
+    dtype = DType(params.ofm.dtype)
+    return max(dtype.minimum, min(dtype.maximum, value))
 
 
 def _factor(real: float) -> Rescale:
@@ -58,20 +66,29 @@ def _saturating_curve(
             return DType.I8.maximum if x > 0 else DType.I8.minimum
         argument = fp.rescaled(x, factor.multiplier, factor.shift)
         shifted = fp.divide_by_power(function(argument), result_shift)
-        return _limited(shifted + params.ofm_quant.zero_point)
+        return _limited(params, shifted + params.ofm_quant.zero_point)
 
-    return [result(value) for value in _VALUES]
+    return [result(value) for value in _values(params)]
 
 
 def _argument_factor(params: CurveParams) -> float:
     return params.ifm_quant.scale * (1 << (31 - _INTEGER_BITS))
 
 
+def _is_unsigned_float(params: CurveParams) -> bool:
+    """Return whether TFLite fills a table in float32 because the type is uint8."""
+    return params.ofm.dtype == "uint8" and params.function in FLOAT_CURVES
+
+
 def _logistic(params: CurveParams) -> list[int]:
+    if _is_unsigned_float(params):
+        return float_table(params)
     return _saturating_curve(params, fp.logistic, 23)
 
 
 def _tanh(params: CurveParams) -> list[int]:
+    if _is_unsigned_float(params):
+        return float_table(params)
     return _saturating_curve(params, fp.tanh, 24)
 
 
@@ -85,21 +102,45 @@ def _scaled_values(params: CurveParams, slope: Callable[[int], tuple[int, Rescal
     def result(value: int) -> int:
         x, factor = slope(value - params.ifm_quant.zero_point)
         scaled = fp.rescaled(x, factor.multiplier, factor.shift)
-        return _limited(scaled + params.ofm_quant.zero_point)
+        return _limited(params, scaled + params.ofm_quant.zero_point)
 
-    return [result(value) for value in _VALUES]
+    return [result(value) for value in _values(params)]
 
 
 def _leaky_relu(params: CurveParams) -> list[int]:
-    identity = _factor(_ratio(params))
-    alpha = params.ifm_quant.scale * params.alpha / params.ofm_quant.scale
-    lower = _factor(alpha)
+    identity, lower = map(_factor, leaky_relu_slopes(params))
     return _scaled_values(params, lambda x: (x, identity if x >= 0 else lower))
 
 
 def _abs(params: CurveParams) -> list[int]:
     factor = _factor(_ratio(params))
     return _scaled_values(params, lambda x: (abs(x), factor))
+
+
+# --- inverse square root --------------------------------------------------------------------------
+
+# Bits behind the point while both factors are multiplied.
+_FRACTION_BITS = 20
+
+
+def _rsqrt_factor(params: CurveParams) -> float:
+    return 1 / (math.sqrt(params.ifm_quant.scale) * params.ofm_quant.scale)
+
+
+def _rsqrt(params: CurveParams) -> list[int]:
+    """Return 1 / sqrt(x); the largest value where x is not positive, which TFLite refuses."""
+    factor = _factor(_rsqrt_factor(params))
+
+    def result(value: int) -> int:
+        x = value - params.ifm_quant.zero_point
+        if x <= 0:
+            return DType.I8.maximum
+        multiplier, shift = fp.inverse_root(x)
+        inverse = fp.rescaled(1, multiplier, shift - _FRACTION_BITS)
+        scaled = fp.rescaled(inverse, factor.multiplier, factor.shift + _FRACTION_BITS)
+        return _limited(params, scaled + params.ofm_quant.zero_point)
+
+    return [result(value) for value in _values(params)]
 
 
 # --- hard-swish: 16 bits --------------------------------------------------------------------------
@@ -150,46 +191,70 @@ def _hard_swish(params: CurveParams) -> list[int]:
         product = _gate(fine, *gate_factor) * _high_multiply16(fine, multiplier)
         high = _saturate16((abs(product) >> 15) * (1 if product >= 0 else -1))
         scaled = fp.divide_by_power(high, -exponent)
-        return _limited(scaled + params.ofm_quant.zero_point)
+        return _limited(params, scaled + params.ofm_quant.zero_point)
 
-    return [result(value) for value in _VALUES]
+    return [result(value) for value in _values(params)]
 
 
 _TABLES: dict[str, Callable[[CurveParams], list[int]]] = {
+    **dict.fromkeys(FLOAT_CURVES, float_table),
     "logistic": _logistic,
     "tanh": _tanh,
     "leaky_relu": _leaky_relu,
     "abs": _abs,
     "hard_swish": _hard_swish,
+    "rsqrt": _rsqrt,
 }
 
 
 def lower_curve(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lowered:
-    """Return a copy of the input whose values are looked up in a table."""
+    """Return a copy of the input whose values are looked up in a table, if they have 8 bits."""
     assert isinstance(params, CurveParams)
-    table = Constant(f"{name}_table", np.array(_TABLES[params.function](params), np.int8))
+    if params.ifm.dtype == "int16":
+        return lower_wide_curve(params, name, ifms, ofm)
+    dtype = DType(params.ofm.dtype)
+    table = Constant(f"{name}_table", np.array(_TABLES[params.function](params), dtype.value))
     shape = elementwise_shape(to_shape(params.ofm.dims))
     if shape is None:
         raise InternalError(f"{params.origin}: {params.ofm.dims} passed the constraints wrongly")
     op = Requantize(
         name,
-        Operand(ifms[0], shape, DType.I8),
-        Operand(ofm, shape, DType.I8),
-        Clamp(DType.I8.minimum, DType.I8.maximum),
+        Operand(ifms[0], shape, dtype),
+        Operand(ofm, shape, dtype),
+        Clamp(dtype.minimum, dtype.maximum),
         origin=params.origin,
         table=table.name,
     )
     return Lowered(op, (table,))
 
 
+# Functions for which TFLite has kernels of uint8; logistic and tanh are tables there.
+_UNSIGNED = ("logistic", "tanh", "leaky_relu", "hard_swish", "gelu", "gelu_approximate")
+
+
 # --- limits ---------------------------------------------------------------------------------------
 
 
-def curve_is_int8(params: OpParams) -> Rejection | None:
-    """Inputs and outputs are int8."""
+def curve_types_fit(params: OpParams) -> Rejection | None:
+    """Inputs and outputs are int8, or one of uint8 and int16 that TFLite has the function for."""
+    assert isinstance(params, CurveParams)
+    types = ["int8"]
+    if params.function in _UNSIGNED:
+        types.append("uint8")
+    if params.function in WIDE_CURVES:
+        types.append("int16")
     for name, dtype in (("input type", params.ifm.dtype), ("output type", params.ofm.dtype)):
-        if dtype != "int8":
-            return Rejection(name, dtype, "int8")
+        if dtype not in types:
+            return Rejection(name, dtype, " or ".join(types))
+    return None
+
+
+def wide_zero_points_are_zero(params: OpParams) -> Rejection | None:
+    """Zero points are 0 for int16."""
+    assert isinstance(params, CurveParams)
+    for name, quant in (("input", params.ifm_quant), ("output", params.ofm_quant)):
+        if params.ifm.dtype == "int16" and quant.zero_point != 0:
+            return Rejection(f"{name} zero point", str(quant.zero_point), "0 for int16")
     return None
 
 
@@ -202,9 +267,9 @@ def curve_is_known(params: OpParams) -> Rejection | None:
 
 
 def curve_scales_fit(params: OpParams) -> Rejection | None:
-    """The scales are those that TFLite's kernel takes: logistic 1/256, tanh 1/128, positive."""
+    """Scales are those of TFLite's kernel: logistic 1/256, tanh 1/128, both 1/32768 for int16."""
     assert isinstance(params, CurveParams)
-    fixed = {"logistic": (1 / 256, -128), "tanh": (1 / 128, 0)}.get(params.function)
+    fixed = _fixed_quant(params)
     ofm = (params.ofm_quant.scale, params.ofm_quant.zero_point)
     if fixed is not None and ofm != fixed:
         value = f"{ofm[0]:.6g} with zero point {ofm[1]}"
@@ -215,8 +280,22 @@ def curve_scales_fit(params: OpParams) -> Rejection | None:
     return None
 
 
+def _fixed_quant(params: CurveParams) -> tuple[float, int] | None:
+    """Return the output's scale and zero point where the function has only one."""
+    if params.ofm.dtype == "int16":
+        scale = WIDE_CURVES[params.function].ofm_scale
+        return None if scale is None else (scale, 0)
+    steps = {"logistic": (256, -128), "tanh": (128, 0)}.get(params.function)
+    shift = 128 if params.ofm.dtype == "uint8" else 0
+    return None if steps is None else (1 / steps[0], steps[1] + shift)
+
+
 def _factors(params: CurveParams) -> list[tuple[str, float, bool]]:
     """Return the factors that a table needs: name, value, whether it can be used."""
+    if params.ofm.dtype == "int16":
+        return WIDE_CURVES[params.function].factors(params)
+    if _TABLES[params.function] is float_table or _is_unsigned_float(params):
+        return float_factors(params)
     if params.function in ("logistic", "tanh"):
         factor = _argument_factor(params)
         return [("factor to the argument", factor, _is_near_one_or_more(factor))]
@@ -226,19 +305,22 @@ def _factors(params: CurveParams) -> list[tuple[str, float, bool]]:
             ("factor to the output", to_result, 0 < to_result < 1),
             ("factor to the gate", to_gate, quantize_multiplier(to_gate) is not None),
         ]
-    ratio = _ratio(params)
-    found = [("factor to the output", ratio, quantize_multiplier(ratio) is not None)]
+    if params.function == "rsqrt":
+        factor = _rsqrt_factor(params)
+        return [("factor to the output", factor, 2.0**-11 <= factor < 2.0**20)]
+    named = [("factor to the output", _ratio(params))]
     if params.function == "leaky_relu":
-        lower = ratio * params.alpha
-        found.append(("lower slope", lower, quantize_multiplier(lower) is not None))
-    return found
+        named = list(zip(("upper slope", "lower slope"), leaky_relu_slopes(params), strict=True))
+    return [(name, factor, quantize_multiplier(factor) is not None) for name, factor in named]
 
 
 CURVE_CONSTRAINTS: tuple[Constraint, ...] = (
     rank_fits,
     dims_fit,
-    curve_is_int8,
     curve_is_known,
+    types_are_equal,
+    curve_types_fit,
+    wide_zero_points_are_zero,
     elementwise_extents_fit,
     curve_scales_fit,
 )

@@ -15,6 +15,8 @@ _MIN = -(1 << 31)
 # exp(-1/8) and 1/3 in Q0.31, and exp(-2**e) for e = -2, -1, 0, ... as gemmlowp has them.
 _EXP_MINUS_EIGHTH = 1895147668
 _THIRD = 715827883
+# sqrt(1/2) in Q0.31.
+_ROOT_OF_HALF = 1518500250
 _EXP_MINUS_POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
 
 # 48/17, -32/17 and 1 in Q2.29: the first guess of an inverse.
@@ -89,6 +91,21 @@ def tanh(value: int) -> int:
     half = (exp_of_negative(-abs(value), 5) + _MAX + 1) >> 1
     positive = saturate((_inverse_of_half(half) - ONE) << 2)
     return positive if value > 0 else -positive
+
+
+def inverse_root(value: int) -> tuple[int, int]:
+    """Return 1 / sqrt of a positive number as multiplier and right shift, by Newton and Raphson."""
+    if value == 1:
+        return _MAX, 31
+    pairs = (30 - (value.bit_length() - 1)) // 2 - 1
+    scaled = (value << (2 * pairs)) >> 1
+    half, three_halves = divide_by_power(scaled, 1), 3 << 27
+    x = 1 << 28
+    for _ in range(5):
+        cube = saturate(high_multiply(high_multiply(x, x), x) << 6)
+        x = saturate((high_multiply(three_halves, x) - high_multiply(half, cube)) << 3)
+    multiplier, shift = high_multiply(x, _ROOT_OF_HALF), 11 - pairs
+    return (multiplier, 31 + shift) if shift >= 0 else (multiplier << -shift, 31)
 
 
 def rescaled(value: int, multiplier: int, shift: int) -> int:

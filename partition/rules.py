@@ -16,6 +16,14 @@ from tvm.relay.dataflow_pattern import DFPattern
 from tvm_ethosu.partition import constraints as c
 from tvm_ethosu.partition.arithmetic import lower_arithmetic, product_scales_fit
 from tvm_ethosu.partition.bilinear import BILINEAR_CONSTRAINTS, lower_bilinear
+from tvm_ethosu.partition.composed import (
+    lower_prelu,
+    lower_squared_difference,
+    operands_are_signed,
+    prelu_factors_fit,
+    slopes_are_broadcast,
+    square_factor_fits,
+)
 from tvm_ethosu.partition.curves import CURVE_CONSTRAINTS, lower_curve
 from tvm_ethosu.partition.lower import (
     Lowered,
@@ -27,7 +35,7 @@ from tvm_ethosu.partition.lower import (
 from tvm_ethosu.partition.moves import MOVE_CONSTRAINTS, lower_move
 from tvm_ethosu.partition.params import ConvParams, OpParams
 from tvm_ethosu.partition.reductions import REDUCTION_CONSTRAINTS, lower_reduction
-from tvm_ethosu.partition.relay import islands, movement, parse, patterns
+from tvm_ethosu.partition.relay import islands, movement, own_islands, parse, patterns
 from tvm_ethosu.partition.report import Rejection
 from tvm_ethosu.partition.softmax import SOFTMAX_CONSTRAINTS, lower_softmax
 from tvm_ethosu.partition.transposed import lower_transposed, transposed_form_fits
@@ -127,6 +135,28 @@ _ARITHMETIC = (
     (ElementKind.MAX, "MAXIMUM", "maximum", *_COMPARED, "maximum"),
 )
 
+# Several operators on two operands: name, Relay call, pattern, parser, limits, how.
+_COMPOSED = (
+    (
+        "squared_difference",
+        "subtract",
+        islands.squared_difference,
+        islands.parse_squared_difference,
+        (square_factor_fits,),
+        lower_squared_difference,
+        "both inputs in one scale with 32 bits, difference, square, product",
+    ),
+    (
+        "prelu",
+        "where",
+        own_islands.prelu,
+        own_islands.parse_prelu,
+        (slopes_are_broadcast, prelu_factors_fit),
+        lower_prelu,
+        "maximum and minimum with 0, a product of each, their sum",
+    ),
+)
+
 # Relay call, TFLite's name, pattern if it is not the call with one argument, parser.
 _MOVES: tuple[tuple[str, str, Callable[[], DFPattern] | None, Callable[..., OpParams]], ...] = (
     (
@@ -150,6 +180,31 @@ _MOVES: tuple[tuple[str, str, Callable[[], DFPattern] | None, Callable[..., OpPa
         "RESIZE_NEAREST_NEIGHBOR",
         movement.resize_nearest,
         movement.parse_resize_nearest,
+    ),
+)
+
+# Functions that TFLite calculates in float: name, TFLite's, Relay call, pattern, parser, int16.
+_BETWEEN = "DEQUANTIZE, {}, QUANTIZE"
+_INTERPOLATED = "; int16: one of 512 steps, between which TFLite interpolates too"
+_FLOAT_CURVES = (
+    *(
+        (name, tflite, call, islands.curve(call), islands.parse_curve(name), "")
+        for name, tflite, call in (
+            ("float_exp", _BETWEEN.format("EXP"), "exp"),
+            ("float_log", _BETWEEN.format("LOG"), "log"),
+            ("float_neg", _BETWEEN.format("NEG"), "negative"),
+        )
+    ),
+    *(
+        (name, tflite, call, pattern, own_islands.parse_written(name), wide)
+        for name, tflite, call, pattern, wide in (
+            ("exp", "EXP", "power", own_islands.exp, _INTERPOLATED),
+            ("log", "LOG", "log2", own_islands.log, _INTERPOLATED),
+            ("rsqrt", "RSQRT", "sqrt", own_islands.rsqrt, ""),
+            ("elu", "ELU", "where", own_islands.elu, ""),
+            ("gelu", "GELU", "erf", own_islands.gelu, ""),
+            ("gelu_approximate", "GELU (approximate)", "tanh", own_islands.gelu_approximate, ""),
+        )
     ),
 )
 
@@ -308,7 +363,29 @@ RULES: tuple[Rule, ...] = (
         islands.parse_softmax,
         SOFTMAX_CONSTRAINTS,
         lower_softmax,
-        "29 operations in 32 bits: maximum, table of exp, sum, Newton-Raphson, product",
+        "29 operations in 32 bits: maximum, table of exp, sum, Newton-Raphson, product; int16: 13 "
+        "operations with interpolated tables of exp and 1/(1 + x)",
+    ),
+    *(
+        Rule(
+            f"ethos-u.{name}",
+            name.upper(),
+            (call, "qnn.dequantize", "qnn.quantize"),
+            pattern,
+            parser,
+            (
+                *_TENSORS,
+                c.types_are_equal,
+                operands_are_signed,
+                c.batch_is_one_or_rows,
+                c.one_side_broadcasts,
+                *_QUANTIZED,
+                *limits,
+            ),
+            lower,
+            realised,
+        )
+        for name, call, pattern, parser, limits, lower, realised in _COMPOSED
     ),
     Rule(
         "ethos-u.resize_bilinear",
@@ -339,14 +416,31 @@ RULES: tuple[Rule, ...] = (
             islands.parse_curve(name),
             CURVE_CONSTRAINTS,
             lower_curve,
-            "table of all 256 results",
+            f"table of all 256 results; int16: {wide}",
         )
-        for name, call in (
-            ("logistic", "sigmoid"),
-            ("tanh", "tanh"),
-            ("leaky_relu", "nn.leaky_relu"),
-            ("abs", "abs"),
+        for name, call, wide in (
+            ("logistic", "sigmoid", "the NPU's own sigmoid"),
+            ("tanh", "tanh", "the NPU's own tanh"),
+            (
+                "leaky_relu",
+                "nn.leaky_relu",
+                "the NPU's own, with different scales the larger of two products",
+            ),
+            ("abs", "abs", "absolute value with a factor"),
         )
+    ),
+    *(
+        Rule(
+            f"ethos-u.{name}",
+            tflite,
+            (call, "qnn.dequantize", "qnn.quantize"),
+            pattern,
+            parser,
+            CURVE_CONSTRAINTS,
+            lower_curve,
+            "table of all 256 results" + wide,
+        )
+        for name, tflite, call, pattern, parser, wide in _FLOAT_CURVES
     ),
     Rule(
         "ethos-u.hard_swish",

@@ -58,15 +58,15 @@ class OpSequence:
         """Return a new tensor between two operators."""
         return self._declare(f"{self.name}_t{len(self._tensors)}", shape, dtype, quant)
 
-    def scalar(self, value: int) -> Operand:
-        """Return a constant of one int32."""
-        name = f"{self.name}_word_{value}"
-        self._constants[name] = Constant(name, np.full((1, 1, 1, 1), value, np.int32))
-        return self._declare(name, Shape(1, 1, 1, 1), DType.I32, Quant())
+    def scalar(self, value: int, dtype: DType = DType.I32) -> Operand:
+        """Return a constant of one number."""
+        name = f"{self.name}_{'word' if dtype is DType.I32 else dtype.value}_{value}"
+        self._constants[name] = Constant(name, np.full((1, 1, 1, 1), value, dtype.value))
+        return self._declare(name, Shape(1, 1, 1, 1), dtype, Quant())
 
-    def table(self, values: npt.NDArray[Any]) -> str:
+    def table(self, values: npt.NDArray[Any], what: str = "table") -> str:
         """Return the name of a new table."""
-        return self._constant(f"{self.name}_table", values)
+        return self._constant(f"{self.name}_{what}", values)
 
     def _constant(self, name: str, values: npt.NDArray[Any]) -> str:
         self._constants[name] = Constant(name, values)

@@ -1,4 +1,4 @@
-"""Softmax of 8 bits on the NPU, with the arithmetic of TFLite's integer kernel.
+"""Softmax on the NPU; that of 8 bits with the arithmetic of TFLite's integer kernel.
 
 Row by row, x being a value less the row's largest: exp(x) comes from a table, the sum of all exp(x)
 is inverted with three steps of Newton and Raphson, and each exp(x) is multiplied by that. All of it
@@ -17,7 +17,7 @@ from tvm_ethosu.partition.constraints import (
     Constraint,
     dims_fit,
     rank_fits,
-    types_are_eight_bit,
+    types_are_activations,
     types_are_equal,
 )
 from tvm_ethosu.partition.fixed_point import (
@@ -33,6 +33,7 @@ from tvm_ethosu.partition.params import OpParams, SoftmaxParams
 from tvm_ethosu.partition.quantize import quantize_multiplier
 from tvm_ethosu.partition.report import Rejection
 from tvm_ethosu.partition.sequence import OpSequence
+from tvm_ethosu.partition.wide_softmax import lower_wide_softmax, wide_factor_fits
 from tvm_ethosu.scheduler.arch import MAX_DIM
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import (
@@ -81,6 +82,8 @@ def lower_softmax(params: OpParams, name: str, ifms: Sequence[str], ofm: str) ->
     """Return softmax over the last dimension, for all positions of a feature map."""
     assert isinstance(params, SoftmaxParams)
     height, width, channels = _plane(params)
+    if params.ifm.dtype == "int16":
+        return lower_wide_softmax(params, name, (height, width, channels), ifms[0], ofm)
     dtype = DType(params.ifm.dtype)
     ops = OpSequence(name, params.origin)
     table = ops.table(np.array(exp_table(params.ifm_quant.scale, params.beta), np.int32))
@@ -170,10 +173,10 @@ def softmax_axis_is_last(params: OpParams) -> Rejection | None:
 
 
 def softmax_rows_fit(params: OpParams) -> Rejection | None:
-    """A row has at most 4095 elements, whose sum has 32 bits, and there are at most 65536 rows."""
+    """A row of 8 bits has at most 4095 elements; there are at most 65536 rows."""
     assert isinstance(params, SoftmaxParams)
     *outer, channels = params.ifm.dims
-    if channels > _LONGEST_ROW:
+    if channels > _LONGEST_ROW and params.ifm.dtype != "int16":
         return Rejection("elements of a softmax row", str(channels), f"up to {_LONGEST_ROW}")
     rows = math.prod(outer)
     if rows > MAX_DIM:
@@ -182,8 +185,13 @@ def softmax_rows_fit(params: OpParams) -> Rejection | None:
 
 
 def softmax_input_scale_fits(params: OpParams) -> Rejection | None:
-    """Input scale times beta is more than 2**-26."""
+    """Input scale times beta is more than 2**-26, or from 2**-45 to 5 for int16."""
     assert isinstance(params, SoftmaxParams)
+    if params.ifm.dtype == "int16":
+        if not wide_factor_fits(params):
+            product = params.ifm_quant.scale * params.beta
+            return Rejection("input scale times beta", f"{product:.6g}", "up to 5 for int16")
+        return None
     if _factor(params.ifm_quant.scale, params.beta) is None:
         product = params.ifm_quant.scale * params.beta
         return Rejection("input scale times beta", f"{product:.6g}", "more than 2**-26")
@@ -191,21 +199,24 @@ def softmax_input_scale_fits(params: OpParams) -> Rejection | None:
 
 
 def softmax_output_is_a_share(params: OpParams) -> Rejection | None:
-    """The output has scale 1/256 and the type's least value as its zero point."""
+    """The output has scale 1/256 and the least zero point; for int16 1/32768 and 0."""
     assert isinstance(params, SoftmaxParams)
     scale, zero_point = params.ofm_quant.scale, params.ofm_quant.zero_point
-    if scale != 1 / 256:
-        return Rejection("output scale", f"{scale:.6g}", "1/256")
-    least = DType(params.ofm.dtype).minimum
+    wide = params.ofm.dtype == "int16"
+    steps, least = (32768, 0) if wide else (256, DType(params.ofm.dtype).minimum)
+    if scale != 1 / steps:
+        return Rejection("output scale", f"{scale:.6g}", f"1/{steps}")
     if zero_point != least:
         return Rejection("output zero point", str(zero_point), str(least))
+    if wide and params.ifm_quant.zero_point != 0:
+        return Rejection("input zero point", str(params.ifm_quant.zero_point), "0 for int16")
     return None
 
 
 SOFTMAX_CONSTRAINTS: tuple[Constraint, ...] = (
     rank_fits,
     dims_fit,
-    types_are_eight_bit,
+    types_are_activations,
     types_are_equal,
     softmax_axis_is_last,
     softmax_rows_fit,

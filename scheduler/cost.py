@@ -27,6 +27,7 @@ from tvm_ethosu.scheduler.ir import (
     NpuOp,
     Operand,
     Pool,
+    Requantize,
 )
 
 Reals: TypeAlias = npt.NDArray[np.float64]
@@ -223,7 +224,7 @@ def _element_rate(op: ElementWise, rates: OutputCycles) -> float:
 
 
 def _activation_rate(work: Work) -> float:
-    if work.op.table:
+    if work.op.table or (isinstance(work.op, Requantize) and work.op.curve):
         return work.target.timing.lookup
     clamp, dtype = work.op.clamp, work.op.ofm.dtype
     is_tight = clamp.minimum > dtype.minimum or clamp.maximum < dtype.maximum

@@ -53,7 +53,8 @@ def op_text(graph: NpuGraph, op: NpuOp) -> str:
             detail = f"add({op.ifm} scale={op.ifm.quant.scale:.6g}, {op.ifm2} "
             detail += f"scale={op.ifm2.quant.scale:.6g}) scale={op.ofm.quant.scale:.6g}"
         case Requantize():
-            detail = f"requantize({op.ifm} scale={op.ifm.quant.scale:.6g}) "
+            what = "requantize" if op.curve is None else op.curve.value
+            detail = f"{what}({op.ifm} scale={op.ifm.quant.scale:.6g}) "
             detail += f"scale={op.ofm.quant.scale:.6g}"
         case ElementWise():
             operands = [str(operand) for operand in op.inputs]

@@ -201,8 +201,9 @@ class OpBase:
 
     ``table`` names a constant of 256 values of the OFM's type that replace the results: an 8-bit
     result looks up its own entry (counted from the least value), a 32-bit one is limited to int8
-    for that. ``model_macs`` are the multiply-accumulates of the model's operator where the NPU does
-    more than that.
+    for that. For a 16-bit one there are 512 words of uint32, one for each 128 values: the first
+    value's result in the lower half, in the upper one how far it is from there to the next word's.
+    ``model_macs`` are the multiply-accumulates of the model's operator where the NPU does more.
     """
 
     name: str
@@ -279,9 +280,22 @@ class Add(OpBase):
         return (self.ifm, self.ifm2)
 
 
+class Curve(Enum):
+    """Functions that the NPU itself has."""
+
+    SIGMOID = "sigmoid"
+    TANH = "tanh"
+
+
 @dataclass(frozen=True)
 class Requantize(OpBase):
-    """Change scale, zero point or type, element by element; with equal ones it is a copy."""
+    """Change scale, zero point or type, element by element; with equal ones it is a copy.
+
+    With ``curve`` the result is that function of the real input in units of 2**-15; both types are
+    int16 then, without zero points.
+    """
+
+    curve: Curve | None = field(default=None, kw_only=True)
 
 
 class ElementKind(Enum):
@@ -295,22 +309,24 @@ class ElementKind(Enum):
     SHIFT_LEFT = "shl"
     SHIFT_RIGHT = "shr"
     LEADING_ZEROS = "clz"
+    ABS = "abs"
+    LEAKY_RELU = "lrelu"
 
     @property
     def is_unary(self) -> bool:
         """Return whether there is no second operand."""
-        return self is ElementKind.LEADING_ZEROS
+        return self in (ElementKind.LEADING_ZEROS, ElementKind.ABS, ElementKind.LEAKY_RELU)
 
 
 @dataclass(frozen=True)
 class ElementWise(OpBase):
     """Integer arithmetic on elements less their zero points; ``ifm2`` may have extents of 1.
 
-    ``rescale`` is the factor of the result of ADD, SUB and MUL; where operands have 32 bits the
-    NPU takes its shift only. None is for ADD and SUB of 8 and 16 bits: the operands are brought to
-    one scale by their quantisation, and the result to the OFM's. ``swapped`` computes b OP a.
-    Results of 8 and 16 bits get the OFM's zero point and limits, those of 32 bits neither; a
-    product beyond 32 bits saturates.
+    ``rescale`` is the factor of the result of ADD, SUB, MUL and ABS, and of LEAKY_RELU's negative
+    results; where operands have 32 bits the NPU takes its shift only. None is for ADD and SUB of 8
+    and 16 bits: the operands are brought to one scale by their quantisation, and the result to the
+    OFM's. ``swapped`` computes b OP a. Results of 8 and 16 bits get the OFM's zero point and
+    limits, those of 32 bits neither; a product beyond 32 bits saturates.
     """
 
     kind: ElementKind

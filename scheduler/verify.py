@@ -7,7 +7,8 @@
 - Every output is written by an operator; one that shares an input's memory, after its last use.
 - Weights are OHWI and agree with kernel, IFM and OFM; there is one bias and rescale per channel.
 - Element-wise operators have the operands and types that the NPU takes, and fitting factors.
-- A table has 256 values of the OFM's type.
+- A table has 256 values of the OFM's type, or 512 pairs of 16 bits for int16.
+- A curve of the NPU's own goes from int16 to int16.
 - The parts of a Move stay inside of its tensors and write each element of the OFM once.
 - Weights lie within 9 bits and biases within 40: the encoder drops the rest silently.
 """
@@ -39,6 +40,7 @@ from tvm_ethosu.scheduler.ir import (
     Operand,
     Part,
     Pool,
+    Requantize,
     Rescale,
     Shape,
     Strides,
@@ -119,6 +121,9 @@ def _verify_elements(graph: NpuGraph, op: ElementWise) -> None:
         pairs = ((second.h, first.h), (second.w, first.w), (second.c, first.c))
         fits = all(extent in (1, whole) for extent, whole in pairs)
         _require(fits, graph, op.name, f"{op.ifm2} can't be broadcast to {op.ifm}")
+    if op.kind in (ElementKind.ABS, ElementKind.LEAKY_RELU):
+        short = not words and op.rescale is not None and op.rescale.multiplier > 0
+        _require(short, graph, op.name, f"{op.kind.value} of {op.ifm} with {op.rescale}")
     _verify_factor(graph, op)
 
 
@@ -138,17 +143,33 @@ def _verify_sum(graph: NpuGraph, op: SumChannels) -> None:
     ifm, ofm = op.ifm, op.ofm
     expected = Shape(1, ifm.shape.h, ifm.shape.w, 1)
     _require(ofm.shape == expected, graph, op.name, f"the sum of {ifm} is not {ofm}")
-    words = ifm.dtype is DType.I32 and ofm.dtype is DType.I32
-    _require(words, graph, op.name, "sums are made of int32")
+    wide = ifm.dtype in (DType.I16, DType.I32) and ofm.dtype is DType.I32
+    _require(wide, graph, op.name, "sums are made of int16 or int32")
+
+
+# Entries of a table and their type, by the type of the OFM.
+_TABLES = {
+    DType.U8: (256, "uint8"),
+    DType.I8: (256, "int8"),
+    DType.I16: (512, "uint32"),
+    DType.I32: (256, "int32"),
+}
 
 
 def _verify_table(graph: NpuGraph, op: NpuOp) -> None:
     constant = graph.constants.get(op.table)
     _require(constant is not None, graph, op.name, f"no table {op.table}")
     assert constant is not None
-    fits = constant.data.shape == (256,) and constant.data.dtype.name == op.ofm.dtype.value
+    expected = _TABLES.get(op.ofm.dtype)
+    fits = expected == (constant.data.size, constant.data.dtype.name) and constant.data.ndim == 1
     what = f"table of {constant.data.size} {constant.data.dtype} for {op.ofm}"
-    _require(fits and op.ofm.dtype in (DType.I8, DType.I32), graph, op.name, what)
+    _require(fits, graph, op.name, what)
+
+
+def _verify_curve(graph: NpuGraph, op: Requantize) -> None:
+    ends = (op.ifm, op.ofm)
+    fits = all(end.dtype is DType.I16 and end.quant.zero_point == 0 for end in ends)
+    _require(fits and not op.table, graph, op.name, f"a curve of {op.ifm} as {op.ofm}")
 
 
 def _last_element(part: Part, strides: Strides) -> int:
@@ -185,6 +206,8 @@ def _verify_kind(graph: NpuGraph, op: NpuOp) -> None:
         _verify_sum(graph, op)
     if isinstance(op, Move):
         _verify_parts(graph, op)
+    if isinstance(op, Requantize) and op.curve:
+        _verify_curve(graph, op)
     if op.table:
         _verify_table(graph, op)
 

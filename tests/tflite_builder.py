@@ -191,7 +191,9 @@ class NetBuilder:
         return self._add("RESHAPE", inputs, result, "ReshapeOptions", {}, shape=tuple(shape))
 
     def softmax(self, x: Value, beta: float = 1.0, name: str | None = "") -> Value:
-        result = self._result(x.shape, 1 / 256, 0 if self.dtype == "uint8" else -128, name)
+        zero = {"uint8": 0, "int16": 0}.get(self.dtype, -128)
+        scale = 1 / 32768 if self.dtype == "int16" else 1 / 256
+        result = self._result(x.shape, scale, zero, name)
         fields = {0: ("Float32", beta)}
         return self._add("SOFTMAX", (x.index,), result, "SoftmaxOptions", fields)
 

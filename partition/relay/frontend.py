@@ -15,6 +15,7 @@ from tvm import relay
 from tvm.ir import diagnostics
 from tvm.relay.frontend.tflite import OperatorConverter
 
+from tvm_ethosu.partition.relay import own_islands
 from tvm_ethosu.partition.relay.quiet import quiet_tuning_logs
 from tvm_ethosu.scheduler.errors import UserError
 
@@ -165,6 +166,58 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         beta = relay.const(options.Beta(), "float32")
         out = relay.nn.softmax(relay.multiply(out, beta), axis=-1)
         return self.quantize(out, result) if result.qnn_params else out
+
+    def convert_exp(self, op: Any) -> relay.Expr:
+        """Convert an EXP, a quantized one such that it is not taken for a float one."""
+        return self._of_reals(op, super().convert_exp, own_islands.write_exp)
+
+    def convert_log(self, op: Any) -> relay.Expr:
+        """Convert a LOG, a quantized one such that it is not taken for a float one."""
+        return self._of_reals(op, super().convert_log, own_islands.write_log)
+
+    def convert_rsqrt(self, op: Any) -> relay.Expr:
+        """Convert an RSQRT, a quantized one such that it is not taken for a float one."""
+        return self._of_reals(op, super().convert_rsqrt, own_islands.write_rsqrt)
+
+    def convert_elu(self, op: Any) -> relay.Expr:
+        """Convert an ELU; TVM's own conversion takes quantized values for reals."""
+        return self._of_reals(op, super().convert_elu, own_islands.write_elu)
+
+    def convert_gelu(self, op: Any) -> relay.Expr:
+        """Convert a GELU; TVM's own conversion takes no quantized one."""
+        options = tflite.GeluOptions()
+        table = op.BuiltinOptions()
+        if table is not None:
+            options.Init(table.Bytes, table.Pos)
+        approximate = table is not None and options.Approximate()
+        write = partial(own_islands.write_gelu, approximate=approximate)
+        return self._of_reals(op, super().convert_gelu, write)
+
+    def convert_prelu(self, op: Any) -> relay.Expr:
+        """Convert a PRELU; TVM's own conversion takes quantized values for reals."""
+        data, slopes = self.get_input_tensors(op)
+        if data.qnn_params is None or slopes.qnn_params is None:
+            return super().convert_prelu(op)
+        # Slopes of int16 networks are int8; the NPU takes two operands of one type.
+        kind = self.get_tensor_type_str(data.tensor.Type())
+        factors = self.get_tensor_expr(slopes)
+        if isinstance(factors, relay.Var) and not self.has_expr(slopes.tensor_idx):
+            factors = relay.const(self.get_tensor_value(slopes).astype(kind))
+        reals = self.dequantize(self.get_tensor_expr(data), data)
+        out = own_islands.write_prelu(reals, self.dequantize(factors, slopes))
+        return self.quantize(out, self.get_output_tensors(op)[0])
+
+    def _of_reals(
+        self,
+        op: Any,
+        convert: Callable[[Any], relay.Expr],
+        write: Callable[[relay.Expr], relay.Expr],
+    ) -> relay.Expr:
+        """Return what ``write`` makes of dequantized input, quantized; else TVM's conversion."""
+        data, result = self.get_input_tensors(op)[0], self.get_output_tensors(op)[0]
+        if data.qnn_params is None or result.qnn_params is None:
+            return convert(op)
+        return self.quantize(write(self.dequantize(self.get_tensor_expr(data), data)), result)
 
     def convert_fully_connected(self, op: Any) -> relay.Expr:
         """Convert a dense layer; TVM's own conversion takes one weight scale only."""

@@ -13,32 +13,35 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 
 from tvm_ethosu.partition.bilinear import BilinearParams
-from tvm_ethosu.partition.params import CurveParams, SoftmaxParams
+from tvm_ethosu.partition.params import AddParams, CurveParams, SoftmaxParams
 from tvm_ethosu.partition.relay.parse import call_name, span_name, tensor_type
-from tvm_ethosu.scheduler.ir import Quant
+from tvm_ethosu.scheduler.ir import Clamp, DType, Quant
 
 
-def _dequantized() -> DFPattern:
+def dequantized() -> DFPattern:
+    """Return the pattern of a dequantized value."""
     return is_op("qnn.dequantize")(wildcard(), is_constant(), is_constant())
 
 
-def _quantized(value: DFPattern) -> DFPattern:
+def quantized(value: DFPattern) -> DFPattern:
+    """Return the pattern of a value that is quantized."""
     return is_op("qnn.quantize")(value, is_constant(), is_constant())
 
 
 def softmax() -> DFPattern:
     """Return ``dequantize [multiply] nn.softmax quantize``; the factor is beta."""
-    scaled = _dequantized().optional(lambda x: is_op("multiply")(x, is_constant()))
-    return _quantized(is_op("nn.softmax")(scaled))
+    scaled = dequantized().optional(lambda x: is_op("multiply")(x, is_constant()))
+    return quantized(is_op("nn.softmax")(scaled))
 
 
-def _number(expr: relay.Expr) -> Any:
+def number(expr: relay.Expr) -> Any:
+    """Return the first number of a constant."""
     return np.asarray(expr.data.numpy()).reshape(-1)[0]
 
 
 def _quant(call: relay.Call) -> Quant:
     """Return the quantization that a quantize or dequantize works with."""
-    return Quant(float(_number(call.args[1])), int(_number(call.args[2])))
+    return Quant(float(number(call.args[1])), int(number(call.args[2])))
 
 
 def parse_softmax(body: relay.Call) -> SoftmaxParams:
@@ -56,7 +59,7 @@ def parse_softmax(body: relay.Call) -> SoftmaxParams:
         ifm_quant=_quant(dequantize),
         ofm_quant=_quant(body),
         axis=int(main.attrs.axis) % rank,
-        beta=float(_number(scaled.args[1])) if has_beta else 1.0,
+        beta=float(number(scaled.args[1])) if has_beta else 1.0,
     )
 
 
@@ -65,14 +68,14 @@ def parse_softmax(body: relay.Call) -> SoftmaxParams:
 
 def curve(call: str) -> Callable[[], DFPattern]:
     """Return the pattern ``dequantize call quantize``."""
-    return lambda: _quantized(is_op(call)(_dequantized()))
+    return lambda: quantized(is_op(call)(dequantized()))
 
 
 def hard_swish() -> DFPattern:
     """Return ``x * clip(x + constant) / constant`` of a dequantized x, quantized."""
-    x = _dequantized()
+    x = dequantized()
     gate = is_op("clip")(is_op("add")(x, is_constant()))
-    return _quantized(is_op("divide")(is_op("multiply")(x, gate), is_constant()))
+    return quantized(is_op("divide")(is_op("multiply")(x, gate), is_constant()))
 
 
 def parse_curve(function: str) -> Callable[[relay.Call], CurveParams]:
@@ -81,7 +84,7 @@ def parse_curve(function: str) -> Callable[[relay.Call], CurveParams]:
     def parse(body: relay.Call) -> CurveParams:
         main = body.args[0]
         alpha = float(main.attrs.alpha) if function == "leaky_relu" else 0.0
-        return _curve(body, main.args[0], function, alpha)
+        return curve_params(body, main.args[0], function, alpha)
 
     return parse
 
@@ -93,15 +96,16 @@ def parse_hard_swish(body: relay.Call) -> CurveParams:
     clip = multiply.args[1]
     add = clip.args[0]
     limits = (float(clip.attrs.a_min), float(clip.attrs.a_max))
-    constants = (float(_number(add.args[1])), *limits, float(_number(divide.args[1])))
+    constants = (float(number(add.args[1])), *limits, float(number(divide.args[1])))
     is_known = constants == (3.0, 0.0, 6.0, 6.0)
     function = "hard_swish" if is_known else "x * clip(x + {}, {}, {}) / {}".format(*constants)
-    return _curve(body, multiply.args[0], function)
+    return curve_params(body, multiply.args[0], function)
 
 
-def _curve(
+def curve_params(
     body: relay.Call, dequantize: relay.Call, function: str, alpha: float = 0.0
 ) -> CurveParams:
+    """Return the parameters of a function between a dequantize and a quantize."""
     return CurveParams(
         span_name(body),
         tensor_type(dequantize.args[0]),
@@ -113,13 +117,45 @@ def _curve(
     )
 
 
+# --- two operands ---------------------------------------------------------------------------------
+
+
+def squared_difference() -> DFPattern:
+    """Return the square of a difference of dequantized values, quantized."""
+    difference = is_op("subtract")(dequantized(), dequantized())
+    return quantized(is_op("multiply")(difference, difference))
+
+
+def parse_squared_difference(body: relay.Call) -> AddParams:
+    """Parse what ``squared_difference`` matches."""
+    return pair_params(body, *body.args[0].args[0].args)
+
+
+def pair_params(body: relay.Call, first: relay.Call, second: relay.Call) -> AddParams:
+    """Return the parameters of an operator of two dequantized values."""
+    ofm = tensor_type(body)
+    limits = DType(ofm.dtype)
+    given = (first, second, body)
+    return AddParams(
+        origin=span_name(body),
+        ifm=tensor_type(first.args[0]),
+        ofm=ofm,
+        per_channel=any(np.size(call.args[1].data.numpy()) > 1 for call in given),
+        ifm2=tensor_type(second.args[0]),
+        ifm_quant=_quant(first),
+        ifm2_quant=_quant(second),
+        ofm_quant=_quant(body),
+        clamp=Clamp(limits.minimum, limits.maximum),
+    )
+
+
 # --- resizing -------------------------------------------------------------------------------------
 
 
 def resize_bilinear() -> DFPattern:
     """Return ``dequantize image.resize2d quantize`` with linear interpolation."""
-    resize = is_op("image.resize2d")(_dequantized()).has_attr({"method": "linear"})
-    return _quantized(resize)
+    resize = is_op("image.resize2d")(dequantized()).has_attr({"method": "linear"})
+    return quantized(resize)
 
 
 def parse_resize_bilinear(body: relay.Call) -> BilinearParams:

@@ -18,8 +18,16 @@ from tests.equivalence.cases import (
     float32,
     scales,
 )
-from tests.equivalence.harness import ACCELERATORS, assert_exact, examples_of, partition
+from tests.equivalence.harness import (
+    ACCELERATORS,
+    assert_exact,
+    examples_of,
+    load,
+    partition,
+    run_on_npu,
+)
 from tests.equivalence.operators import relu
+from tests.equivalence.shifted import assert_exact_in_uint8
 from tests.tflite_builder import NetBuilder
 from tests.tflite_writer import Value
 
@@ -121,11 +129,42 @@ def test_other_scales_than_tflites_stay_on_the_cpu(reason: str) -> None:
     assert list(partition(net.build()).cpu_reasons.values()) == [reason]
 
 
-def test_uint8_stays_on_the_cpu() -> None:
+def test_uint8_without_a_kernel_in_tflite_stays_on_the_cpu() -> None:
     net = NetBuilder("uint8")
-    net.output(net.curve("TANH", net.input((1, 4)), 1 / 128, 128))
+    net.output(net.curve("ABS", net.input((1, 4)), 0.05, 128))
     (reason,) = partition(net.build()).cpu_reasons.values()
-    assert reason == "input type is uint8, the NPU takes int8"
+    assert reason == "input type is uint8, the NPU takes int8 or int16"
+
+
+def check_uint8(case: Curve) -> None:
+    """Compare where TFLite's kernels of uint8 calculate as those of int8."""
+    net = NetBuilder(seed=case.seed)
+    net.output(case.add_to(net, net.input(case.shape, case.scale, case.zero_points[0])))
+    assert_exact_in_uint8(net, case.accelerators[:1], inputs=[[_values(case)]])
+
+
+test_unsigned_leaky_relu, test_unsigned_leaky_relu_thoroughly = examples_of(
+    curves("LEAKY_RELU"), check_uint8, quick=5
+)
+test_unsigned_hard_swish, test_unsigned_hard_swish_thoroughly = examples_of(
+    curves("HARD_SWISH"), check_uint8, quick=5
+)
+
+
+@pytest.mark.parametrize("code", ["LOGISTIC", "TANH"])
+@pytest.mark.parametrize("scale", [0.001, 0.02, 0.11, 4.0])
+def test_unsigned_curves_are_their_definition(code: str, scale: float) -> None:
+    """TFLite Micro has no such kernels, and TFLite's are tables filled in float32."""
+    net = NetBuilder("uint8")
+    steps, zero = {"LOGISTIC": (256, 0), "TANH": (128, 128)}[code]
+    x = net.input((1, 16, 16, 1), scale, 100)
+    net.output(net.curve(code, x, 1 / steps, zero))
+    values = np.arange(256, dtype=np.uint8).reshape(x.shape)
+    network = partition(net.build())
+    (actual,) = run_on_npu(network, load(network, "ethos-u55-128"), [values])
+    reals = (values.astype(float) - 100) * x.scale
+    results = np.tanh(reals) if code == "TANH" else 1 / (1 + np.exp(-reals))
+    np.testing.assert_array_equal(actual, (np.rint(results * steps) + zero).clip(0, 255))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,108 @@
+"""Functions of one int16 value against TFLite Micro: all 65536 values, scales, shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from tests.equivalence.cases import SEEDS, Array, float32, scales
+from tests.equivalence.harness import ACCELERATORS, assert_exact, examples_of, partition
+from tests.tflite_builder import NetBuilder
+
+UNIT = 2.0**-15
+FIXED = ("LOGISTIC", "TANH")
+
+
+@dataclass(frozen=True)
+class WideCurve:
+    """One operator on all values; ``factor`` is the input's scale over the output's."""
+
+    code: str
+    scale: float
+    factor: float = 1.0
+    alpha: float = 0.1
+    seed: int = 0
+    accelerator: str = "ethos-u55-128"
+
+    def build(self) -> bytes:
+        net = NetBuilder("int16", seed=self.seed)
+        x = net.input((1, 256, 128, 2), self.scale)
+        result = UNIT if self.code in FIXED else float32(self.scale / self.factor)
+        fields: Any = {0: ("Float32", self.alpha)} if self.code == "LEAKY_RELU" else None
+        net.output(net.curve(self.code, x, result, 0, fields))
+        return net.build()
+
+
+def _values() -> Array:
+    return np.arange(-(1 << 15), 1 << 15).astype(np.int16).reshape(1, 256, 128, 2)
+
+
+def check(case: WideCurve) -> None:
+    """Compare all values."""
+    assert_exact(case.build(), (case.accelerator,), inputs=[[_values()]])
+
+
+@st.composite
+def wide_curves(draw: st.DrawFn, code: str) -> WideCurve:
+    """Draw scales up to the ends of what TFLite Micro takes; powers of two are special there."""
+    near = st.sampled_from((-12, -11, -10)).flatmap(
+        lambda e: st.sampled_from((1, 1.0004, 0.9996, 1.002)).map(lambda f: float32(f * 2.0**e))
+    )
+    curved = st.one_of(near, scales(-16, -8), scales(-40, 1).filter(lambda s: s < 8 / 3))
+    ratio = st.one_of(st.just(1.0), scales(-6, 6), scales(-20, 14))
+    return WideCurve(
+        code,
+        draw(curved if code in FIXED else scales(-16, 0)),
+        draw(ratio),
+        draw(st.one_of(st.sampled_from((0.01, 0.1, 0.3, 1.5)), st.floats(1e-3, 2.0)).map(float32)),
+        draw(SEEDS),
+        draw(st.sampled_from(ACCELERATORS)),
+    )
+
+
+test_logistic, test_logistic_thoroughly = examples_of(wide_curves("LOGISTIC"), check, quick=6)
+test_tanh, test_tanh_thoroughly = examples_of(wide_curves("TANH"), check, quick=6)
+test_abs, test_abs_thoroughly = examples_of(wide_curves("ABS"), check, quick=6)
+test_leaky_relu, test_leaky_relu_thoroughly = examples_of(wide_curves("LEAKY_RELU"), check, quick=6)
+
+
+def test_equal_scales_are_one_operator() -> None:
+    """The NPU has a leaky ReLU of its own that leaves positive values as they are."""
+    for code, factor, count in (("LEAKY_RELU", 1.0, 1), ("LEAKY_RELU", 1.3, 3), ("ABS", 1.3, 1)):
+        (graph,) = partition(WideCurve(code, 0.01, factor).build()).graphs.values()
+        assert len(graph.ops) == count
+
+
+def test_in_a_network_on_all_accelerators() -> None:
+    net = NetBuilder("int16", seed=3)
+    x = net.conv2d(net.input((1, 9, 9, 8)), filters=20, scale=2**-12)
+    gate = net.curve("LOGISTIC", x, UNIT, 0)
+    y = net.arithmetic("MUL", net.curve("TANH", x, UNIT, 0), gate, scale=UNIT, zero_point=0)
+    z = net.curve("LEAKY_RELU", y, 2 * UNIT, 0, {0: ("Float32", 0.2)})
+    net.output(net.conv2d(net.curve("ABS", z, UNIT, 0), filters=4))
+    assert_exact(net.build(), ACCELERATORS)
+
+
+REFUSED = {
+    "input scale is 2.7": WideCurve("TANH", float32(2.7)),
+    "input scale is 1e-14": WideCurve("LOGISTIC", float32(1e-14)),
+    "factor to the output is 40000": WideCurve("ABS", 1.0, 40000.0),
+    "lower slope is -0.5": WideCurve("LEAKY_RELU", 0.01, 1.0, -0.5),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_over_a_limit_it_stays_on_the_cpu(reason: str) -> None:
+    (found,) = partition(REFUSED[reason].build()).cpu_reasons.values()
+    assert reason in found
+
+
+def test_other_scales_than_tflites_stay_on_the_cpu() -> None:
+    net = NetBuilder("int16")
+    net.output(net.curve("TANH", net.input((1, 4)), 0.001, 0))
+    (found,) = partition(net.build()).cpu_reasons.values()
+    assert found == "output scale is 0.001 with zero point 0, the NPU takes 1/32768 with 0"
