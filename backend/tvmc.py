@@ -7,8 +7,9 @@ functions of ``tvmc`` that make and read such flags are wrapped, and pass every 
 
 from __future__ import annotations
 
+import contextlib
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ from tvm.driver.tvmc import target as tvmc_target
 from tvm.driver.tvmc.model import TVMCModel, TVMCPackage
 
 import tvm_ethosu.backend  # noqa: F401  (registers the code generator)
+from tvm_ethosu.backend.failures import sentence
 from tvm_ethosu.backend.mlf import is_mlf, write_mlf
 from tvm_ethosu.partition import partition_for_ethosu
 from tvm_ethosu.partition.options import OPTION_HELP, parse_size
 from tvm_ethosu.partition.relay.quiet import quiet_tuning_logs
-from tvm_ethosu.scheduler.errors import EthosUError
+from tvm_ethosu.scheduler.errors import EthosUError, UserError
 
 NAME = "ethos-u"
 FORMATS = ("so", "tar", "mlf")
@@ -47,18 +49,27 @@ REPLACED: Mapping[str, str] = {
 }
 
 
+@contextlib.contextmanager
+def _told_by_tvmc() -> Iterator[None]:
+    """Turn an error that was foreseen into one that ``tvmc`` tells as a sentence."""
+    try:
+        yield
+    except EthosUError as error:
+        raise TVMCException(sentence(error)) from error
+
+
 def _check_names(options: Mapping[str, Any]) -> None:
     for name in options:
         if name in REPLACED:
-            raise TVMCException(f"target {NAME}: option '{name}' is gone: {REPLACED[name]}")
+            raise UserError(f"target {NAME}: option '{name}' is gone: {REPLACED[name]}")
         if name not in OPTION_HELP:
             known = ", ".join(OPTION_HELP)
-            raise TVMCException(f"target {NAME}: unknown option '{name}' (known: {known})")
+            raise UserError(f"target {NAME}: unknown option '{name}' (known: {known})")
 
 
 def _parse_flag(name: str, options: Mapping[str, Any]) -> bool:
     if str(options[name]) not in ("0", "1"):
-        raise TVMCException(f"target {NAME}: {name} is 0 or 1 (got '{options[name]}')")
+        raise UserError(f"target {NAME}: {name} is 0 or 1 (got '{options[name]}')")
     return str(options[name]) == "1"
 
 
@@ -70,15 +81,13 @@ def partition(
     Raises:
         TVMCException: an option is unknown or a value unsuitable, or the network does not fit.
     """
-    _check_names(options)
-    try:
+    with _told_by_tvmc():
+        _check_names(options)
         if "sram_size" in options:
             options["sram_size"] = parse_size(options["sram_size"])
         if "overwrite_inputs" in options:
             options["overwrite_inputs"] = _parse_flag("overwrite_inputs", options)
         return partition_for_ethosu(mod, params, mod_name=mod_name, **options)
-    except EthosUError as error:
-        raise TVMCException(str(error)) from error
 
 
 def _add_flags(parser: ArgumentParser) -> None:
@@ -101,13 +110,6 @@ def _read_flags(args: Namespace) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _export_mlf(factory: Any, path: str | None) -> str:
-    try:
-        return str(write_mlf(factory, Path(path or "module.tar").absolute()))
-    except EthosUError as error:
-        raise TVMCException(str(error)) from error
-
-
 def _add_format() -> None:
     """Let models be exported as ``mlf`` beside what TVM 0.19 writes."""
     export = TVMCModel.export_package
@@ -121,7 +123,10 @@ def _add_format() -> None:
         output_format: str = "so",
     ) -> str:
         if output_format == "mlf":
-            return _export_mlf(executor_factory, package_path)
+            with _told_by_tvmc():
+                return str(
+                    write_mlf(executor_factory, Path(package_path or "module.tar").absolute())
+                )
         path = export(model, executor_factory, package_path, cross, cross_options, output_format)
         return str(path)
 
@@ -141,7 +146,8 @@ def _add_format() -> None:
 
     def run_module(package: TVMCPackage, *arguments: Any, **options: Any) -> Any:
         if package.type == "mlf":
-            raise TVMCException("tvmc run: mlf archives hold C for firmware (compile with -f so)")
+            with _told_by_tvmc():
+                raise UserError("tvmc run: mlf archives hold C for firmware (compile with -f so)")
         return run(package, *arguments, **options)
 
     runner.run_module = tvmc.run = run_module
