@@ -511,6 +511,12 @@ PYTHON: Mapping[str, Way] = {
     "executor: C code for the NPU needs plain pointers as arguments": python(
         lambda: _build_c(partitioned(), **{"interface-api": "packed"})
     ),
+    "executor: on this host NPU functions take TVM's packed arguments …": python(
+        lambda: _build_c(partitioned(), "llvm")
+    ),
+    "target: a list is of one ethos-u and one other (got …); …": python(
+        lambda: relay.build(partitioned(), target=["ethos-u", "ethos-u/ethos-u55-128"])
+    ),
     "…: partitioned for … calls, built with …": python(lambda: _build_c(_for_two_calls())),
     "…: not partitioned by tvm_ethosu.partition.partition_for_ethosu": python(
         lambda: build_for_host(_foreign())
