@@ -8,6 +8,7 @@ functions of ``tvmc`` that make and read such flags are wrapped, and pass every 
 from __future__ import annotations
 
 import contextlib
+import functools
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import tvm
 from tvm.driver import tvmc
-from tvm.driver.tvmc import TVMCException, composite_target, runner
+from tvm.driver.tvmc import TVMCException, compiler, composite_target, frontends, runner
 from tvm.driver.tvmc import main as tvmc_main
 from tvm.driver.tvmc import target as tvmc_target
 from tvm.driver.tvmc.model import TVMCModel, TVMCPackage
@@ -25,7 +26,9 @@ from tvm_ethosu.backend.failures import sentence
 from tvm_ethosu.backend.mlf import is_mlf, write_mlf
 from tvm_ethosu.partition import partition_for_ethosu
 from tvm_ethosu.partition.options import OPTION_HELP, parse_size
+from tvm_ethosu.partition.relay.frontend import to_relay
 from tvm_ethosu.partition.relay.quiet import quiet_tuning_logs
+from tvm_ethosu.partition.tflite_file import load_tflite
 from tvm_ethosu.scheduler.errors import EthosUError, UserError
 
 NAME = "ethos-u"
@@ -153,6 +156,43 @@ def _add_format() -> None:
     runner.run_module = tvmc.run = run_module
 
 
+def _add_importer() -> None:
+    """Let TFLite files that TVM's own way of importing fails on be imported as ours are.
+
+    It lacks dense layers with a scale per channel, for one; where ours fails too, it says why.
+    """
+    load = frontends.TFLiteFrontend.load
+
+    @functools.wraps(load)
+    def load_either_way(
+        frontend: Any, path: str, shape_dict: Any = None, **options: Any
+    ) -> tuple[tvm.IRModule, dict[str, Any]]:
+        try:
+            mod, params = load(frontend, path, shape_dict, **options)
+            return mod, params
+        except Exception:
+            if shape_dict or options:
+                raise
+        with _told_by_tvmc():
+            return to_relay(load_tflite(path, quantized=False))
+
+    frontends.TFLiteFrontend.load = load_either_way
+
+
+def _quiet_compile() -> None:
+    """Let builds for this target tell our errors as sentences, and look for no tuning logs."""
+    compile_model = compiler.compile_model
+
+    @functools.wraps(compile_model)
+    def compile_quietly(tvmc_model: TVMCModel, target: Any, *arguments: Any, **options: Any) -> Any:
+        if NAME not in str(target):
+            return compile_model(tvmc_model, target, *arguments, **options)
+        with quiet_tuning_logs(), _told_by_tvmc():
+            return compile_model(tvmc_model, target, *arguments, **options)
+
+    compiler.compile_model = tvmc.compile = compile_quietly
+
+
 def register_tvmc() -> None:
     """Make ``tvmc`` and ``tvm.driver.tvmc`` accept the target; a second call changes nothing."""
     if NAME in composite_target.REGISTERED_CODEGEN:
@@ -180,13 +220,14 @@ def register_tvmc() -> None:
     tvmc_target._generate_codegen_args = generate_args
     tvmc_target._reconstruct_codegen_args = reconstruct_args
     _add_format()
+    _add_importer()
+    _quiet_compile()
 
 
 def main() -> None:
     """Run TVM's ``tvmc`` with this target registered; it exits with its own code."""
     register_tvmc()
-    with quiet_tuning_logs():
-        tvmc_main.main()
+    tvmc_main.main()
 
 
 if __name__ == "__main__":

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tvm.driver import tvmc as tvm_tvmc
 from tvm.driver.tvmc import main as tvmc_main
 
 from tests.partition.networks import residual
+from tests.tflite_builder import NetBuilder
 from tvm_ethosu.backend.cli import main as ethosu_main
 from tvm_ethosu.backend.tvmc import REPLACED
 from tvm_ethosu.partition.options import OPTION_HELP
@@ -147,6 +149,33 @@ def test_what_cannot_be_done_is_one_sentence(
     assert sentence in error
     assert "Traceback" not in error
     assert not package.exists()
+
+
+def test_what_tvms_importer_lacks_is_imported_all_the_same(tmp_path: Path) -> None:
+    net = NetBuilder("int8", seed=1)
+    x = net.input((1, 8))
+    net.output(net.dense(x, weights=np.ones((2, 8), np.int8), weight_scales=[0.25, 0.75]))
+    (tmp_path / "dense.tflite").write_bytes(net.build())
+    loaded = tvm_tvmc.load(str(tmp_path / "dense.tflite"))
+    assert list(loaded.mod["main"].ret_type.shape) == [1, 2]
+    (tmp_path / "half.tflite").write_bytes(net.build()[:200])
+    with pytest.raises(tvm_tvmc.TVMCException, match=r"half\.tflite: the file is truncated"):
+        tvm_tvmc.load(str(tmp_path / "half.tflite"))
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+def test_a_build_whose_arena_does_not_fit_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each NPU function fits, and TVM's own pool does not: known when all is built."""
+    net = NetBuilder("int8", seed=1)
+    x = net.conv2d(net.input((1, 8, 8, 4)), filters=4)
+    net.output(net.log_softmax(net.conv2d(x, filters=40)))
+    (tmp_path / "wide.tflite").write_bytes(net.build())
+    target = MLF[0].replace("ethos-u ", "ethos-u -sram_size=6000 ")
+    files = ["-o", str(tmp_path / "m.tar"), str(tmp_path / "wide.tflite")]
+    assert tvmc_main._main(["compile", target, *MLF[1:], *files]) == 4
+    assert "Error: network: the arena does not fit (needs" in capsys.readouterr().err
 
 
 # --- the hook -----------------------------------------------------------------------------------
