@@ -73,7 +73,7 @@ clean:  ## remove all that make has made, .venv too
 # --- set-up ---------------------------------------------------------------------------------------
 
 # The stamp is written last, so an environment without one is half-finished and is made anew.
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml setup.py
 	@if [ ! -e $@ ]; then
 	  rm -rf $(VENV)
 	  $(find_python)
@@ -164,5 +164,6 @@ $(LINKS)/py.typed: Makefile
 	ln -sfn ../../../backend/_root/entry.py $(LINKS)/entry.py
 	ln -sfn ../../../backend/_root/interrupts.py $(LINKS)/interrupts.py
 	ln -sfn ../../../backend/_root/pytest_plugin.py $(LINKS)/pytest_plugin.py
+	ln -sfn ../../../backend/_root/tvmc_hook.py $(LINKS)/tvmc_hook.py
 	ln -sfn ../../../backend/_root/py.typed $(LINKS)/py.typed
 	touch -h $@

@@ -20,6 +20,7 @@ import tvm
 from tvm.relay.build_module import BuildModule
 
 from tvm_ethosu.backend.program import Program
+from tvm_ethosu.backend.targets import joined, names_npu
 from tvm_ethosu.partition.relay.attrs import FunctionAttrs
 from tvm_ethosu.scheduler.allocate import Allocation
 from tvm_ethosu.scheduler.errors import UserError
@@ -95,6 +96,14 @@ def current_request() -> BuildRequest:
     return request
 
 
+def _one_target(target: Any) -> Any:
+    """Return what is built for: a list with an NPU in it becomes one target, all else stays."""
+    if not isinstance(target, list | tuple | tvm.ir.Array):
+        return target
+    targets = [tvm.target.Target(each) for each in target]
+    return [joined(targets)] if names_npu(targets) else target
+
+
 def _first_target(target: Any) -> tvm.target.Target:
     targets = list(target) if isinstance(target, list | tuple | tvm.ir.Array) else [target]
     return tvm.target.Target(targets[0])
@@ -108,6 +117,7 @@ def install(after_build: Callable[[BuildModule, BuildRequest, tvm.IRModule], Non
 
     @functools.wraps(original)
     def build(self: BuildModule, mod: Any, target: Any = None, *args: Any, **kwargs: Any) -> Any:
+        target = _one_target(target)
         executor = kwargs.get("executor") or tvm.relay.backend.Executor("graph")
         request = BuildRequest(_first_target(target), executor)
         token = _CURRENT.set(request)

@@ -156,10 +156,18 @@ def memory(
     """Show who holds MODEL's memory at each call, and where the peak is."""
     size = None if sram_size is None else parse_size(sram_size)
     options = None if accelerator is None else EthosUOptions(accelerator, size)
-    from tvm_ethosu.backend.memory_view import memory_json, memory_table, plot_text, view_memory
+    from tvm_ethosu.backend.memory_view import (
+        check_plot,
+        memory_json,
+        memory_table,
+        plot_text,
+        view_memory,
+    )
     from tvm_ethosu.backend.outputs import write_json, write_text
     from tvm_ethosu.partition.tflite_file import load_tflite
 
+    if plot is not None:
+        check_plot(plot)
     with working(f"analysing {model.name}"):
         view = view_memory(load_tflite(model, quantized=options is not None), options, size)
     if plot is not None:

@@ -64,6 +64,11 @@ def _check_request(request: BuildRequest, options: EthosUOptions) -> None:
             "executor: C code for the NPU needs plain pointers as arguments; build with "
             "Executor('aot', {'interface-api': 'c', 'unpacked-api': True})"
         )
+    if not request.makes_c and request.has_unpacked_api:
+        raise UserError(
+            "executor: on this host NPU functions take TVM's packed arguments (got unpacked-api, "
+            "which is for firmware); leave the executor's options out, or build for c"
+        )
     kind = str(request.target.kind.name)
     if kind not in ("c", "llvm"):
         raise UserError(f"target: NPU functions can be built for c and llvm (got '{kind}')")

@@ -27,10 +27,9 @@ def explained(error: BaseException) -> tuple[str, int] | None:
             text, code = "interrupted", EXIT_INTERRUPTED
         case click.ClickException():
             text = error.format_message() + _hint(error)
-        case InternalError():
-            text, code = f"{error} (our fault: please report it)", EXIT_OUR_FAULT
         case EthosUError():
-            text = str(error)
+            text = sentence(error)
+            code = EXIT_OUR_FAULT if isinstance(error, InternalError) else EXIT_USERS_INPUT
         case BrokenPipeError():
             text, code = "nobody reads the output any more", EXIT_NO_READER
         case OSError(filename=str(path), strerror=str(reason)):
@@ -38,6 +37,13 @@ def explained(error: BaseException) -> tuple[str, int] | None:
         case MemoryError():
             text = "this machine has too little memory for it"
     return (text, code) if text else None
+
+
+def sentence(error: EthosUError) -> str:
+    """Return what is said of one of our errors, whoever says it."""
+    return (
+        f"{error} (our fault: please report it)" if isinstance(error, InternalError) else str(error)
+    )
 
 
 def _hint(error: click.ClickException) -> str:

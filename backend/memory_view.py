@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
@@ -17,7 +19,7 @@ from tvm_ethosu.partition.memory_report import CallReport, LiveTensor, UsedMemor
 from tvm_ethosu.partition.relay.frontend import to_relay
 from tvm_ethosu.partition.tflite_file import TfliteFile
 from tvm_ethosu.scheduler.dump import short_origin
-from tvm_ethosu.scheduler.errors import Infeasible
+from tvm_ethosu.scheduler.errors import Infeasible, UserError
 
 _MOST_HOLDERS = 3
 
@@ -226,18 +228,22 @@ def memory_page(view: MemoryView) -> str:
     return template.render(view=view, svg=memory_svg(view), rows=rows)
 
 
-def plot_text(view: MemoryView, path: Path) -> str:
-    """Return the picture in the form that a file's name asks for, .svg or .html.
+_PLOTS: Mapping[str, Callable[[MemoryView], str]] = MappingProxyType(
+    {".svg": memory_svg, ".html": memory_page}
+)
+
+
+def check_plot(path: Path) -> None:
+    """Check that a picture can be written to a file of this name, before there is one.
 
     Raises:
-        UserError: the name has another ending.
+        UserError: the name ends neither in .svg nor in .html.
     """
-    from tvm_ethosu.scheduler.errors import UserError
+    ending = path.suffix.lower()
+    if ending not in _PLOTS:
+        raise UserError(f"--plot: unknown ending (got '{ending}', known: .svg, .html)")
 
-    match path.suffix.lower():
-        case ".svg":
-            return memory_svg(view)
-        case ".html":
-            return memory_page(view)
-        case other:
-            raise UserError(f"--plot: unknown ending (got '{other}', known: .svg, .html)")
+
+def plot_text(view: MemoryView, path: Path) -> str:
+    """Return the picture in the form that the name of a checked file asks for."""
+    return _PLOTS[path.suffix.lower()](view)

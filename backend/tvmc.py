@@ -7,24 +7,29 @@ functions of ``tvmc`` that make and read such flags are wrapped, and pass every 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm.driver import tvmc
-from tvm.driver.tvmc import TVMCException, composite_target, runner
+from tvm.driver.tvmc import TVMCException, compiler, composite_target, frontends, runner
 from tvm.driver.tvmc import main as tvmc_main
 from tvm.driver.tvmc import target as tvmc_target
 from tvm.driver.tvmc.model import TVMCModel, TVMCPackage
 
 import tvm_ethosu.backend  # noqa: F401  (registers the code generator)
+from tvm_ethosu.backend.failures import sentence
 from tvm_ethosu.backend.mlf import is_mlf, write_mlf
 from tvm_ethosu.partition import partition_for_ethosu
 from tvm_ethosu.partition.options import OPTION_HELP, parse_size
+from tvm_ethosu.partition.relay.frontend import to_relay
 from tvm_ethosu.partition.relay.quiet import quiet_tuning_logs
-from tvm_ethosu.scheduler.errors import EthosUError
+from tvm_ethosu.partition.tflite_file import load_tflite
+from tvm_ethosu.scheduler.errors import EthosUError, UserError
 
 NAME = "ethos-u"
 FORMATS = ("so", "tar", "mlf")
@@ -47,18 +52,27 @@ REPLACED: Mapping[str, str] = {
 }
 
 
+@contextlib.contextmanager
+def _told_by_tvmc() -> Iterator[None]:
+    """Turn an error that was foreseen into one that ``tvmc`` tells as a sentence."""
+    try:
+        yield
+    except EthosUError as error:
+        raise TVMCException(sentence(error)) from error
+
+
 def _check_names(options: Mapping[str, Any]) -> None:
     for name in options:
         if name in REPLACED:
-            raise TVMCException(f"target {NAME}: option '{name}' is gone: {REPLACED[name]}")
+            raise UserError(f"target {NAME}: option '{name}' is gone: {REPLACED[name]}")
         if name not in OPTION_HELP:
             known = ", ".join(OPTION_HELP)
-            raise TVMCException(f"target {NAME}: unknown option '{name}' (known: {known})")
+            raise UserError(f"target {NAME}: unknown option '{name}' (known: {known})")
 
 
 def _parse_flag(name: str, options: Mapping[str, Any]) -> bool:
     if str(options[name]) not in ("0", "1"):
-        raise TVMCException(f"target {NAME}: {name} is 0 or 1 (got '{options[name]}')")
+        raise UserError(f"target {NAME}: {name} is 0 or 1 (got '{options[name]}')")
     return str(options[name]) == "1"
 
 
@@ -70,16 +84,14 @@ def partition(
     Raises:
         TVMCException: an option is unknown or a value unsuitable, or the network does not fit.
     """
-    _check_names(options)
-    try:
+    with _told_by_tvmc():
+        _check_names(options)
         if "sram_size" in options:
             options["sram_size"] = parse_size(options["sram_size"])
         for flag in ("overwrite_inputs", "share_io"):
             if flag in options:
                 options[flag] = _parse_flag(flag, options)
         return partition_for_ethosu(mod, params, mod_name=mod_name, **options)
-    except EthosUError as error:
-        raise TVMCException(str(error)) from error
 
 
 def _add_flags(parser: ArgumentParser) -> None:
@@ -102,13 +114,6 @@ def _read_flags(args: Namespace) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _export_mlf(factory: Any, path: str | None) -> str:
-    try:
-        return str(write_mlf(factory, Path(path or "module.tar").absolute()))
-    except EthosUError as error:
-        raise TVMCException(str(error)) from error
-
-
 def _add_format() -> None:
     """Let models be exported as ``mlf`` beside what TVM 0.19 writes."""
     export = TVMCModel.export_package
@@ -122,7 +127,10 @@ def _add_format() -> None:
         output_format: str = "so",
     ) -> str:
         if output_format == "mlf":
-            return _export_mlf(executor_factory, package_path)
+            with _told_by_tvmc():
+                return str(
+                    write_mlf(executor_factory, Path(package_path or "module.tar").absolute())
+                )
         path = export(model, executor_factory, package_path, cross, cross_options, output_format)
         return str(path)
 
@@ -142,10 +150,48 @@ def _add_format() -> None:
 
     def run_module(package: TVMCPackage, *arguments: Any, **options: Any) -> Any:
         if package.type == "mlf":
-            raise TVMCException("tvmc run: mlf archives hold C for firmware (compile with -f so)")
+            with _told_by_tvmc():
+                raise UserError("tvmc run: mlf archives hold C for firmware (compile with -f so)")
         return run(package, *arguments, **options)
 
     runner.run_module = tvmc.run = run_module
+
+
+def _add_importer() -> None:
+    """Let TFLite files that TVM's own way of importing fails on be imported as ours are.
+
+    It lacks dense layers with a scale per channel, for one; where ours fails too, it says why.
+    """
+    load = frontends.TFLiteFrontend.load
+
+    @functools.wraps(load)
+    def load_either_way(
+        frontend: Any, path: str, shape_dict: Any = None, **options: Any
+    ) -> tuple[tvm.IRModule, dict[str, Any]]:
+        try:
+            mod, params = load(frontend, path, shape_dict, **options)
+            return mod, params
+        except Exception:
+            if shape_dict or options:
+                raise
+        with _told_by_tvmc():
+            return to_relay(load_tflite(path, quantized=False))
+
+    frontends.TFLiteFrontend.load = load_either_way
+
+
+def _quiet_compile() -> None:
+    """Let builds for this target tell our errors as sentences, and look for no tuning logs."""
+    compile_model = compiler.compile_model
+
+    @functools.wraps(compile_model)
+    def compile_quietly(tvmc_model: TVMCModel, target: Any, *arguments: Any, **options: Any) -> Any:
+        if NAME not in str(target):
+            return compile_model(tvmc_model, target, *arguments, **options)
+        with quiet_tuning_logs(), _told_by_tvmc():
+            return compile_model(tvmc_model, target, *arguments, **options)
+
+    compiler.compile_model = tvmc.compile = compile_quietly
 
 
 def register_tvmc() -> None:
@@ -175,13 +221,14 @@ def register_tvmc() -> None:
     tvmc_target._generate_codegen_args = generate_args
     tvmc_target._reconstruct_codegen_args = reconstruct_args
     _add_format()
+    _add_importer()
+    _quiet_compile()
 
 
 def main() -> None:
     """Run TVM's ``tvmc`` with this target registered; it exits with its own code."""
     register_tvmc()
-    with quiet_tuning_logs():
-        tvmc_main.main()
+    tvmc_main.main()
 
 
 if __name__ == "__main__":

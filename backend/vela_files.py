@@ -35,7 +35,7 @@ from tvm_ethosu.backend.sim import (
 from tvm_ethosu.backend.sim.words import payload_accelerator, payload_words
 from tvm_ethosu.backend.tflm import TflmError, TflmNetwork
 from tvm_ethosu.partition.flatbuffer import read_model
-from tvm_ethosu.scheduler.errors import Unsupported, UserError
+from tvm_ethosu.scheduler.errors import InternalError, Unsupported, UserError
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -296,7 +296,9 @@ class _Storage:
         target = self.bytes_of(index)
         if target.size != values.size:
             name = self._tensors[index].name
-            raise UserError(f"tensor {name}: wrong size (got {values.size}, limit {target.size})")
+            raise InternalError(
+                f"tensor {name}: wrong size (got {values.size}, limit {target.size})"
+            )
         target[...] = values
 
     def array(self, index: int) -> Array:

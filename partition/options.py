@@ -16,13 +16,17 @@ from tvm_ethosu.scheduler.search import Objective
 OPTION_HELP: Mapping[str, str] = MappingProxyType(
     {
         "accelerator_config": "NPU: " + ", ".join(arch.accelerator.value for arch in ARCHS) + ".",
-        "sram_size": "SRAM for all tensors together, such as 65536, 64K or 1M; no limit by "
-        "default.",
-        "memory_mode": "Shared_Sram: constants in flash. Sram_Only: constants in SRAM.",
-        "system_config": "Memory system, by Vela's name (see docs).",
+        "sram_size": "SRAM for all tensors together, network inputs and outputs included, such as "
+        "65536, 64K or 1M; no limit by default.",
+        "memory_mode": "Shared_Sram: constants in flash. Sram_Only: constants in SRAM too, not "
+        "counted in the SRAM size.",
+        "system_config": "Memory system that cycles are estimated for, by Vela's name; the "
+        "accelerator's usual one by default.",
         "optimise": "performance: fewest cycles within the SRAM size. size: least SRAM.",
-        "overwrite_inputs": "Let the NPU use an input's memory once it has been read.",
-        "share_io": "Let an output lie in an input's memory: one buffer for both.",
+        "overwrite_inputs": "Let the NPU use an input's memory once it has been read; the program "
+        "then writes its inputs anew before each run.",
+        "share_io": "Let an output lie in an input's memory, the program passing one buffer for "
+        "both; inputs are then overwritten too.",
     }
 )
 
@@ -47,17 +51,19 @@ class EthosUOptions:
     """Options of one compilation.
 
     Attributes:
-        accelerator_config: the NPU and its multipliers, such as ``ethos-u55-128``.
-        sram_size: bytes of SRAM that all tensors of the network may use together, network input
-            and output included; None sets no limit.
-        memory_mode: ``Shared_Sram`` (constants in flash, all tensors in SRAM) or ``Sram_Only``
-            (constants in SRAM too, not counted in ``sram_size``).
-        system_config: the memory system by Vela's name; None takes the accelerator's usual one.
-        optimise: ``performance`` (fewest cycles within ``sram_size``) or ``size`` (least SRAM).
-        overwrite_inputs: whether the NPU may use the memory of a network input once it has been
-            read; the program must then write its inputs anew before each run.
-        share_io: whether an output of the network may lie in the memory of an input, which the
-            program then passes as both; it includes ``overwrite_inputs``.
+        accelerator_config: NPU: ethos-u55-32, ethos-u55-64, ethos-u55-128, ethos-u55-256,
+            ethos-u65-256, ethos-u65-512.
+        sram_size: SRAM for all tensors together, network inputs and outputs included, such as
+            65536, 64K or 1M; no limit by default. Here in bytes, None for no limit.
+        memory_mode: Shared_Sram: constants in flash. Sram_Only: constants in SRAM too, not counted
+            in the SRAM size.
+        system_config: Memory system that cycles are estimated for, by Vela's name; the
+            accelerator's usual one by default.
+        optimise: performance: fewest cycles within the SRAM size. size: least SRAM.
+        overwrite_inputs: Let the NPU use an input's memory once it has been read; the program then
+            writes its inputs anew before each run.
+        share_io: Let an output lie in an input's memory, the program passing one buffer for both;
+            inputs are then overwritten too.
 
     Raises:
         UserError: a value is unknown; the message lists the known ones.

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import re
 import shutil
+import site
 import subprocess
 import sys
 import zipfile
@@ -17,6 +18,8 @@ import pytest
 import tvm_ethosu
 from tests.conftest import REPOSITORY
 
+# Beside the package: Python reads it at its start.
+HOOK = "tvm_ethosu.pth"
 FOLDERS = ("backend", "partition", "scheduler")
 # What pyproject.toml asks for: older ones do not know the short form of the licence.
 NEEDED_SETUPTOOLS = 77
@@ -32,7 +35,7 @@ def _setuptools_is_new_enough() -> bool:
 
 def _copy_of_the_tree(directory: Path) -> Path:
     """Return a copy of what a wheel is made of: setuptools writes into the tree that it builds."""
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, directory / name)
     for name in FOLDERS:
         ignored = shutil.ignore_patterns("__pycache__", ".*")
@@ -49,7 +52,8 @@ class Built:
 
     @property
     def content(self) -> set[str]:
-        return {name for name in self.wheel.namelist() if ".dist-info/" not in name}
+        ours = (name for name in self.wheel.namelist() if ".dist-info/" not in name)
+        return {name for name in ours if name != HOOK}
 
     def metadata(self, name: str) -> str:
         (found,) = (path for path in self.wheel.namelist() if path.endswith(f".dist-info/{name}"))
@@ -97,7 +101,21 @@ def test_every_folder_of_sources_is_a_package(built: Built) -> None:
 
 def test_the_wheel_puts_one_name_at_the_top(built: Built) -> None:
     tops = {name.split("/")[0] for name in built.wheel.namelist()}
-    assert tops == {"tvm_ethosu", f"tvm_ethosu-{tvm_ethosu.__version__}.dist-info"}
+    assert tops == {"tvm_ethosu", f"tvm_ethosu-{tvm_ethosu.__version__}.dist-info", HOOK}
+
+
+def test_the_hook_of_tvmc_is_in_the_wheel_and_in_this_environment(built: Built) -> None:
+    line = built.wheel.read(HOOK).decode()
+    assert "import tvm_ethosu.tvmc_hook" in line
+    assert line.count("\n") == 1
+    (found,) = (path for path in map(Path, site.getsitepackages()) if (path / HOOK).exists())
+    assert (found / HOOK).read_text() == line
+
+
+def test_the_line_of_the_hook_says_nothing_where_the_package_is_gone(built: Built) -> None:
+    code = f"import sys; sys.modules['tvm_ethosu'] = None; {built.wheel.read(HOOK).decode()}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"", b"")
 
 
 def test_the_wheel_states_licence_version_and_command(built: Built) -> None:

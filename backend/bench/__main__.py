@@ -14,8 +14,9 @@ from tvm_ethosu.backend.bench.page import markdown
 from tvm_ethosu.backend.bench.plots import picture, require_matplotlib
 from tvm_ethosu.backend.bench.runner import Plan, measure
 from tvm_ethosu.backend.demo_network import cache_folder, extract, list_networks
+from tvm_ethosu.backend.failures import EXIT_INTERRUPTED, explained
 from tvm_ethosu.backend.outputs import write_text
-from tvm_ethosu.scheduler.errors import EthosUError, UserError
+from tvm_ethosu.scheduler.errors import UserError
 
 ACCELERATORS = ("ethos-u55-128", "ethos-u55-256", "ethos-u65-512")
 
@@ -84,15 +85,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
     try:
         command.main(args=arguments, prog_name="bench", standalone_mode=False)
-    except EthosUError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UserError) else 1
-    except click.ClickException as error:
-        error.show()
-        return 2
-    except (KeyboardInterrupt, click.Abort):
-        print("bench: interrupted; the next run goes on from here", file=sys.stderr)
-        return 130
+    except (Exception, KeyboardInterrupt) as error:
+        explanation = explained(error)
+        if explanation is None:
+            raise  # ours: whoever measures wants the traceback
+        message, code = explanation
+        more = "; the next run goes on from here" if code == EXIT_INTERRUPTED else ""
+        print(f"bench: {message.removeprefix('bench: ')}{more}", file=sys.stderr)
+        return code
     return 0
 
 

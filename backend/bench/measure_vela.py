@@ -24,7 +24,7 @@ from tvm_ethosu.backend.vela_files import (
     run_network,
 )
 from tvm_ethosu.partition.tflite_file import load_tflite
-from tvm_ethosu.scheduler.errors import EthosUError, UserError
+from tvm_ethosu.scheduler.errors import EthosUError, InternalError
 
 _SEED = 0
 
@@ -66,7 +66,9 @@ def _compile(model: Path, options: VelaOptions) -> tuple[Network, int]:
         network = read_network(made.read_bytes())
         summaries = list(Path(folder).glob("*_summary_*.csv"))
         if len(summaries) != 1:
-            raise UserError(f"vela: wrote {len(summaries)} summaries for {model.name} (expected 1)")
+            raise InternalError(
+                f"vela: wrote {len(summaries)} summaries for {model.name} (expected 1)"
+            )
         with summaries[0].open(newline="") as file:
             row = next(csv.DictReader(file))
     return network, round(float(row["sram_memory_used"]) * 1024)

@@ -207,14 +207,19 @@ def partition_for_ethosu(
     Args:
         mod: Relay as TVM's TFLite importer gives it; it is not changed.
         params: constants by parameter name; they are bound into the functions.
-        accelerator_config: the NPU, such as ``ethos-u55-128``.
-        sram_size: bytes of SRAM for all tensors together; None sets no limit.
-        memory_mode: where constants lie, see ``EthosUOptions``.
-        system_config: the memory system by Vela's name; None takes the accelerator's usual one.
-        optimise: ``performance``: fewest cycles within ``sram_size``; ``size``: least SRAM.
-        overwrite_inputs: whether the NPU may use the memory of a network input once it has been
-            read, see ``EthosUOptions``.
-        share_io: whether an output may lie in the memory of an input, see ``EthosUOptions``.
+        accelerator_config: NPU: ethos-u55-32, ethos-u55-64, ethos-u55-128, ethos-u55-256,
+            ethos-u65-256, ethos-u65-512.
+        sram_size: SRAM for all tensors together, network inputs and outputs included, such as
+            65536, 64K or 1M; no limit by default. Here in bytes, None for no limit.
+        memory_mode: Shared_Sram: constants in flash. Sram_Only: constants in SRAM too, not counted
+            in the SRAM size.
+        system_config: Memory system that cycles are estimated for, by Vela's name; the
+            accelerator's usual one by default.
+        optimise: performance: fewest cycles within the SRAM size. size: least SRAM.
+        overwrite_inputs: Let the NPU use an input's memory once it has been read; the program then
+            writes its inputs anew before each run.
+        share_io: Let an output lie in an input's memory, the program passing one buffer for both;
+            inputs are then overwritten too.
         mod_name: the prefix of generated symbols, as for ``relay.build``.
 
     Returns:

@@ -10,11 +10,12 @@ import pytest
 import tvm
 from tvm import relay
 
-from tests.partition.networks import partition, residual
+from tests.partition.networks import partition, residual, two_functions
 from tvm_ethosu.backend.build_context import current_request
 from tvm_ethosu.backend.codegen import generate
 from tvm_ethosu.backend.host import observe_npu_calls
 from tvm_ethosu.backend.network import build_for_host
+from tvm_ethosu.backend.targets import joined
 from tvm_ethosu.partition.relay.rewrite import npu_functions
 from tvm_ethosu.scheduler.arch import ARCHS
 from tvm_ethosu.scheduler.errors import Infeasible, UserError
@@ -22,10 +23,10 @@ from tvm_ethosu.scheduler.errors import Infeasible, UserError
 UNPACKED = {"interface-api": "c", "unpacked-api": True}
 
 
-def _build_c(module: tvm.IRModule, target: str, **executor: object) -> object:
+def _build_c(module: tvm.IRModule, target: object, **executor: object) -> object:
     return relay.build(
         module,
-        target=tvm.target.Target(target),
+        target=tvm.target.Target(target) if isinstance(target, str) else target,
         executor=relay.backend.Executor("aot", executor or UNPACKED),
         runtime=relay.backend.Runtime("crt"),
     )
@@ -54,6 +55,57 @@ def test_a_target_for_another_accelerator_is_refused() -> None:
     module = partition(residual(), accelerator_config="ethos-u55-64")
     with pytest.raises(UserError, match=r"names ethos-u55-128, but .* ethos-u55-64"):
         _build_c(module, "ethos-u/ethos-u55-128")
+
+
+@pytest.mark.parametrize(("cpu", "npu_first"), [("c", False), ("c -mcpu=cortex-m55", True)])
+def test_a_list_of_npu_and_cpu_builds_for_both(
+    cpu: str, npu_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Firmware for that CPU, with all that a build for the NPU alone checks."""
+    monkeypatch.setenv("TOPHUB_LOCATION", "NONE")  # no download of tuning logs
+    targets = [tvm.target.Target("ethos-u/ethos-u55-64"), tvm.target.Target(cpu)]
+    assert joined(targets).attrs["model"] == "ethos-u55-64"
+    assert str(joined(targets).attrs.get("mcpu", "")) == cpu.partition("mcpu=")[2]
+    ordered = targets if npu_first else targets[::-1]
+    module = partition(two_functions(), accelerator_config="ethos-u55-64")
+    built = _build_c(module, ordered)
+    sources = [built.lib.get_source()] + [m.get_source() for m in built.lib.imported_modules]
+    assert sum("tvm_ethosu_invoke(TVM_ETHOSU_U55_64" in text for text in sources) == 2
+    with pytest.raises(UserError, match=r"names ethos-u55-64, but .* ethos-u55-256"):
+        _build_c(partition(residual()), ordered)
+
+
+def test_a_list_of_npu_and_llvm_is_a_build_for_this_host() -> None:
+    targets = ["ethos-u/ethos-u55-256", "llvm"]
+    with tvm.transform.PassContext(opt_level=3):
+        built = relay.build(partition(residual()), target=targets)
+    executor = tvm.contrib.graph_executor.GraphModule(built["default"](tvm.cpu()))
+    alone = build_for_host(partition(residual()))
+    data = np.random.default_rng(2).integers(-128, 128, (1, 8, 8, 3)).astype(np.int8)
+    outputs = []
+    for each in (executor, alone):
+        each.set_input(0, data)
+        each.run()
+        outputs.append(each.get_output(0).numpy())
+    np.testing.assert_array_equal(*outputs)
+
+
+IMPORT = """
+import tvm, tvm_ethosu.backend
+tvm.target.Target("ethos-u/ethos-u65-512")
+for name in ("relay.ext.ethos-u", "tvm_ethosu.run_program"):
+    assert tvm.get_global_func(name)
+print(tvm_ethosu.partition.partition_for_ethosu.__name__)
+from tvm.driver.tvmc import composite_target
+print("ethos-u" in composite_target.REGISTERED_CODEGEN)
+"""
+
+
+def test_one_import_is_enough() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["partition_for_ethosu", "True"]
 
 
 def test_packed_arguments_are_refused_with_the_executor_to_use() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -10,16 +11,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tvm.driver import tvmc as tvm_tvmc
+from tvm.driver.tvmc import main as tvmc_main
 
 from tests.partition.networks import residual
+from tests.tflite_builder import NetBuilder
 from tvm_ethosu.backend.cli import main as ethosu_main
 from tvm_ethosu.backend.tvmc import REPLACED
 from tvm_ethosu.partition.options import OPTION_HELP
 from tvm_ethosu.partition.tflite_file import load_tflite
 
+TVMS, OURS = "tvm.driver.tvmc", "tvm_ethosu.backend.tvmc"
+HOOK = "tvm_ethosu.tvmc_hook"
 
-def tvmc(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tvm_ethosu.backend.tvmc", *map(str, arguments)]
+
+def tvmc(*arguments: str | Path, module: str = TVMS) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", module, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
@@ -112,8 +119,9 @@ def test_an_mlf_archive_of_a_host_build_is_refused(model: Path, tmp_path: Path) 
     assert not package.exists()
 
 
-def test_help_lists_every_option() -> None:
-    text = tvmc("compile", "--help").stdout
+@pytest.mark.parametrize("module", [TVMS, OURS])
+def test_help_lists_every_option(module: str) -> None:
+    text = tvmc("compile", "--help", module=module).stdout
     for name in (*OPTION_HELP, *REPLACED):
         assert f"--target-ethos-u-{name}" in text
 
@@ -129,12 +137,83 @@ def test_help_lists_every_option() -> None:
         ("-overwrite_inputs=yes", "overwrite_inputs is 0 or 1 (got 'yes')"),
     ],
 )
+# In this process, where TVM's files left open would be errors of ours.
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 def test_what_cannot_be_done_is_one_sentence(
-    model: Path, tmp_path: Path, options: str, sentence: str
+    model: Path, tmp_path: Path, options: str, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     package = tmp_path / "m.tar"
-    done = tvmc("compile", f"--target=ethos-u {options}, llvm", "-o", package, model)
-    assert done.returncode == 4
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
+    target = f"--target=ethos-u {options}, llvm"
+    assert tvmc_main._main(["compile", target, "-o", str(package), str(model)]) == 4
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert "Traceback" not in error
     assert not package.exists()
+
+
+def test_what_tvms_importer_lacks_is_imported_all_the_same(tmp_path: Path) -> None:
+    net = NetBuilder("int8", seed=1)
+    x = net.input((1, 8))
+    net.output(net.dense(x, weights=np.ones((2, 8), np.int8), weight_scales=[0.25, 0.75]))
+    (tmp_path / "dense.tflite").write_bytes(net.build())
+    loaded = tvm_tvmc.load(str(tmp_path / "dense.tflite"))
+    assert list(loaded.mod["main"].ret_type.shape) == [1, 2]
+    (tmp_path / "half.tflite").write_bytes(net.build()[:200])
+    with pytest.raises(tvm_tvmc.TVMCException, match=r"half\.tflite: the file is truncated"):
+        tvm_tvmc.load(str(tmp_path / "half.tflite"))
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+def test_a_build_whose_arena_does_not_fit_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each NPU function fits, and TVM's own pool does not: known when all is built."""
+    net = NetBuilder("int8", seed=1)
+    x = net.conv2d(net.input((1, 8, 8, 4)), filters=4)
+    net.output(net.log_softmax(net.conv2d(x, filters=40)))
+    (tmp_path / "wide.tflite").write_bytes(net.build())
+    target = MLF[0].replace("ethos-u ", "ethos-u -sram_size=6000 ")
+    files = ["-o", str(tmp_path / "m.tar"), str(tmp_path / "wide.tflite")]
+    assert tvmc_main._main(["compile", target, *MLF[1:], *files]) == 4
+    assert "Error: network: the arena does not fit (needs" in capsys.readouterr().err
+
+
+# --- the hook -----------------------------------------------------------------------------------
+
+
+def _python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | environment, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+KNOWS = """
+from tvm.driver.tvmc import composite_target
+print('ethos-u' in composite_target.REGISTERED_CODEGEN)
+"""
+
+
+def test_a_start_of_python_loads_two_small_modules_of_ours_and_nothing_else() -> None:
+    loaded = "print(sorted(n for n in sys.modules if n.split('.')[0] in ('tvm', 'tvm_ethosu')))"
+    done = _python(f"import sys; {loaded}")
+    assert done.stdout == f"['tvm_ethosu', '{HOOK}']\n"
+
+
+@pytest.mark.parametrize(("value", "knows"), [("1", "True\n"), ("0", "False\n")])
+def test_whoever_imports_tvmc_has_the_target_unless_it_is_switched_off(
+    value: str, knows: str
+) -> None:
+    done = _python(KNOWS, TVM_ETHOSU_TVMC_HOOK=value)
+    assert (done.stdout, done.stderr) == (knows, "")
+
+
+def test_where_we_cannot_be_loaded_tvmc_goes_on_and_says_so() -> None:
+    done = _python(f"import sys; sys.modules['ethosu.vela'] = None\n{KNOWS}")
+    assert done.stdout == "False\n"
+    assert "tvmc does not know the target ethos-u: import of ethosu.vela" in done.stderr
+
+
+def test_a_second_call_does_not_wait_twice() -> None:
+    count = "print(sum(type(f).__name__ == 'TvmcFinder' for f in sys.meta_path))"
+    assert _python(f"import sys, {HOOK} as h; h.install(); {count}").stdout == "1\n"
