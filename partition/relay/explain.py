@@ -15,8 +15,8 @@ from tvm_ethosu.partition.rules import RULES, Rule
 
 _OUR_OWN_CALLS = ("annotation.stop_fusion",)
 _IDLE = (
-    "it only rearranges memory between CPU operators, and the NPU could only copy what the CPU "
-    "passes on for free"
+    "it only rearranges memory beside CPU operators or at the ends of the network, and the NPU "
+    "could only copy what the CPU passes on for free"
 )
 
 

@@ -1,6 +1,6 @@
 """Concatenations, slices, pads, transpositions and their like against TFLite Micro.
 
-Each stands between two operators that compute: alone the NPU would not take it.
+Each stands between two operators that compute, and once alone between the ends of a network.
 """
 
 from __future__ import annotations
@@ -321,6 +321,27 @@ def test_a_folded_pad_is_no_operator() -> None:
     net.output(*pad_in_front_of_convolutions(net, net.input((1, 8, 8, 8))))
     (graph,) = partition(net.build()).graphs.values()
     assert [type(op).__name__ for op in graph.ops] == ["Conv2D", "DepthwiseConv2D"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("tile", "split_v")])
+def test_movement_alone(kind: str) -> None:
+    net = NetBuilder(seed=9)
+    net.output(KINDS[kind](net, net.input((1, 6, 4, 9)), np.random.default_rng(9)))
+    assert assert_exact(net.build(), ("ethos-u55-32",)).graphs
+
+
+def test_movement_between_an_input_and_a_cpu_operator_stays_there() -> None:
+    net = NetBuilder(seed=2)
+    x = net.input((1, 4, 4, 8))
+    net.output(net.log_softmax(m.transpose(net, x, (0, 3, 1, 2))), m.tile(net, x, (1, 1, 2, 1)))
+    (graph,) = partition(net.build()).graphs.values()
+    assert [tuple(op.ofm.shape.__dict__.values()) for op in graph.ops] == [(1, 4, 8, 8)]
+
+
+def test_views_alone_stay_on_the_cpu() -> None:
+    net = NetBuilder(seed=2)
+    net.output(net.reshape(net.input((1, 4, 4, 8)), (1, 128)))
+    assert not partition(net.build()).graphs
 
 
 def test_movement_between_cpu_operators_stays_there() -> None:
