@@ -111,6 +111,8 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         super().__init__(*args)
         self.file = file
         self.results = results
+        # What the importer asks of tensors without data that the file answers elsewhere.
+        self.stated: dict[int, Any] = {}
         self.convert_map = {
             name: partial(self._convert, convert) for name, convert in self.convert_map.items()
         }
@@ -141,6 +143,18 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         while tensors and tensors[-1].tensor_idx == -1:
             tensors.pop()
         return tensors
+
+    def get_tensor_value(self, tensor_wrapper: Any, is_sparse: bool = False) -> Any:
+        """Return a constant's data, or what the file states elsewhere of a tensor without data."""
+        stated = self.stated.get(tensor_wrapper.tensor_idx)
+        return super().get_tensor_value(tensor_wrapper, is_sparse) if stated is None else stated
+
+    def convert_transpose_conv(self, op: Any) -> relay.Expr:
+        """Convert a transposed convolution; a shape that is calculated is that of the result."""
+        shape, (result,) = self.get_input_tensors(op)[0], self.get_output_tensors(op)
+        if not self.file.tensors[shape.tensor_idx].is_constant:
+            self.stated[shape.tensor_idx] = result.tensor.ShapeAsNumpy()
+        return super().convert_transpose_conv(op)
 
     def convert_squeeze(self, op: Any) -> relay.Expr:
         """Convert a squeeze; without axes it takes away all dimensions of extent 1."""
