@@ -14,6 +14,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import DFPattern
 
 from tvm_ethosu.partition import constraints as c
+from tvm_ethosu.partition.arg_max import ARG_MAX_CONSTRAINTS, lower_arg_max
 from tvm_ethosu.partition.arithmetic import lower_arithmetic, product_scales_fit
 from tvm_ethosu.partition.bilinear import BILINEAR_CONSTRAINTS, lower_bilinear
 from tvm_ethosu.partition.curves import CURVE_CONSTRAINTS, lower_curve
@@ -29,6 +30,7 @@ from tvm_ethosu.partition.params import ConvParams, OpParams
 from tvm_ethosu.partition.reductions import REDUCTION_CONSTRAINTS, lower_reduction
 from tvm_ethosu.partition.relay import islands, movement, parse, patterns
 from tvm_ethosu.partition.report import Rejection
+from tvm_ethosu.partition.requantize import REQUANTIZE_CONSTRAINTS, lower_any_requantize
 from tvm_ethosu.partition.softmax import SOFTMAX_CONSTRAINTS, lower_softmax
 from tvm_ethosu.partition.transposed import lower_transposed, transposed_form_fits
 from tvm_ethosu.scheduler.ir import ElementKind
@@ -282,7 +284,18 @@ RULES: tuple[Rule, ...] = (
             ("mean", "MEAN", "convolution with weights of 1"),
             ("sum", "SUM", "convolution with weights of 1"),
             ("max", "REDUCE_MAX", "maximum pooling"),
+            ("min", "REDUCE_MIN", "maximum pooling of values turned round"),
         )
+    ),
+    Rule(
+        "ethos-u.arg_max",
+        "ARG_MAX",
+        ("argmax",),
+        patterns.arg_max,
+        parse.parse_arg_max,
+        ARG_MAX_CONSTRAINTS,
+        lower_arg_max,
+        "maximum of values and positions in 16 bits, and the position taken out of it",
     ),
     Rule(
         "ethos-u.requantize",
@@ -290,15 +303,9 @@ RULES: tuple[Rule, ...] = (
         ("qnn.requantize",),
         patterns.requantize,
         parse.parse_requantize,
-        (
-            *_TENSORS,
-            c.elementwise_extents_fit,
-            c.scales_are_per_tensor,
-            c.zero_points_fit,
-            c.requantize_scales_fit,
-        ),
-        lower_requantize,
-        "1x1 average pooling with a scale",
+        REQUANTIZE_CONSTRAINTS,
+        lower_any_requantize,
+        "1x1 average pooling with a scale; a product of 32 bits from and to int32",
     ),
     Rule(
         "ethos-u.softmax",

@@ -166,6 +166,14 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             return super().convert_squeeze(op)
         return relay.squeeze(self.get_tensor_expr(self.get_input_tensors(op)[0]))
 
+    def convert_reverse_v2(self, op: Any) -> relay.Expr:
+        """Convert a reversal of one or several dimensions; TVM's own conversion takes a number."""
+        data, axes = self.get_input_tensors(op)
+        out = self.get_tensor_expr(data)
+        for axis in np.ravel(self.get_tensor_value(axes)):
+            out = relay.reverse(out, int(axis))
+        return out
+
     def convert_softmax(self, op: Any) -> relay.Expr:
         """Convert a softmax; TVM's own conversion leaves out the factor beta."""
         options = tflite.SoftmaxOptions()

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relay
 
+from tvm_ethosu.partition.arg_max import ArgMaxParams
 from tvm_ethosu.partition.params import (
     AddParams,
     ClipParams,
@@ -376,15 +377,17 @@ def parse_add(body: relay.Call) -> AddParams:
 def parse_requantize(body: relay.Call) -> RequantizeParams:
     """Parse ``[clip] qnn.requantize``."""
     clip, requantize = _peel(body, "clip")
-    ofm = tensor_type(body)
+    ifm, ofm = tensor_type(requantize.args[0]), tensor_type(body)
+    before = call_name(requantize.args[0]) if ifm.dtype == "int32" else ""
     return RequantizeParams(
         origin=span_name(body),
-        ifm=tensor_type(requantize.args[0]),
+        ifm=ifm,
         ofm=ofm,
         ifm_quant=_quant(requantize.args[1], requantize.args[2]),
         ofm_quant=_quant(requantize.args[3], requantize.args[4]),
         per_channel=any(_array(arg).size > 1 for arg in requantize.args[1:5]),
         clamp=_clamp(clip, ofm.dtype),
+        accumulator_of="" if before == "qnn.requantize" else before,
     )
 
 
@@ -406,6 +409,17 @@ def parse_reduction(body: relay.Call) -> ReduceParams:
         ifm_quant=_quant(requantize.args[1], requantize.args[2]),
         ofm_quant=_quant(requantize.args[3], requantize.args[4]),
         clamp=_clamp(clip, ofm.dtype),
+    )
+
+
+def parse_arg_max(body: relay.Call) -> ArgMaxParams:
+    """Parse ``argmax``."""
+    ifm, attrs = tensor_type(body.args[0]), body.attrs
+    rank = len(ifm.dims)
+    given = range(rank) if attrs.axis is None else attrs.axis
+    axes = tuple(sorted(int(axis) % rank for axis in given))
+    return ArgMaxParams(
+        span_name(body), ifm, tensor_type(body), axes, bool(attrs.select_last_index)
     )
 
 

@@ -84,6 +84,11 @@ def reduction(name: str) -> DFPattern:
     return _clipped(is_op("qnn.requantize")(reduced, *_constants(4)))
 
 
+def arg_max() -> DFPattern:
+    """Return ``argmax``."""
+    return is_op("argmax")(wildcard())
+
+
 def reshape() -> DFPattern:
     """Return ``reshape``."""
     return is_op("reshape")(wildcard())

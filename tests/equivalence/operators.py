@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from tflite import TensorType
 
 from tests.tflite_builder import NetBuilder
-from tests.tflite_writer import Value
+from tests.tflite_writer import Fields, Tensor, Value
 
 
 def _result_like(net: NetBuilder, x: Value, shape: Sequence[int]) -> Value:
@@ -36,6 +37,16 @@ def relu(net: NetBuilder, x: Value, code: str = "RELU", scale: float | None = No
     """Add RELU or RELU6 as an operator of its own; by default in the quantization of its input."""
     result = net._result(x.shape, scale or x.scale, x.zero_point, "")
     return net._add(code, (x.index,), result, "NONE", {})
+
+
+def arg_max(net: NetBuilder, x: Value, axis: int = -1) -> Value:
+    """Add ARG_MAX with an int32 result."""
+    shape = [n for index, n in enumerate(x.shape) if index != axis % len(x.shape)]
+    result = Value(len(net._tensors), tuple(shape), "int32", (), 0)
+    net._tensors.append(Tensor(result, f"t{result.index}", b"", 0, ()))
+    inputs = (x.index, net._constant(np.array(axis, np.int32)).index)
+    fields: Fields = {0: ("Int8", TensorType.INT32)}
+    return net._add("ARG_MAX", inputs, result, "ArgMaxOptions", fields)
 
 
 def dense_keeping_dimensions(net: NetBuilder, x: Value, units: int, **options: Any) -> Value:

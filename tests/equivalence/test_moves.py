@@ -218,6 +218,17 @@ def test_tile(times: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(result, np.tile(data, times))
 
 
+@pytest.mark.parametrize("axes", [(3,), (1,), (1, 2), (-2,)])
+def test_reverse(axes: tuple[int, ...]) -> None:
+    # TFLite Micro has no such operator; numpy's means the same.
+    net = NetBuilder(seed=3)
+    net.output(m.reverse(net, net.input((1, 4, 5, 6)), axes))
+    data = np.random.default_rng(3).integers(-128, 128, (1, 4, 5, 6)).astype(np.int8)
+    network = partition(net.build())
+    (result,) = run_on_npu(network, load(network, "ethos-u55-128"), [data])
+    np.testing.assert_array_equal(result, np.flip(data, axes))
+
+
 # --- families: where compilers have gone wrong ----------------------------------------------------
 
 Family = Callable[[NetBuilder, Value], tuple[Value, ...]]
