@@ -242,50 +242,10 @@ def family(make: Family) -> Family:
 
 
 @family
-def one_tensor_in_two_concats(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    a, b = net.max_pool(x, stride=(1, 1)), net.avg_pool(x, stride=(1, 1))
-    return m.concat(net, (a, b), 3), m.concat(net, (b, a, a), 3)
-
-
-@family
 def concat_of_a_network_input_and_a_constant(net: NetBuilder, x: Value) -> tuple[Value, ...]:
     data = np.arange(64 * 3, dtype=np.int8).reshape(1, 8, 8, 3)
     constant = net.constant(data, x.scale, x.zero_point)
     return (net.max_pool(m.concat(net, (x, constant), 3)),)
-
-
-@family
-def concat_is_an_output_and_read_inside(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    y = m.concat(net, (net.max_pool(x, stride=(1, 1)), net.avg_pool(x, stride=(1, 1))), 2)
-    return y, net.conv2d(y, filters=16)
-
-
-@family
-def split_halves_in_reverse_order(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    first, second = m.split(net, net.conv2d(x, filters=32), 2, 3)
-    return net.add(second, first), m.concat(net, (second, first), 3)
-
-
-@family
-def slice_of_a_tensor_with_another_consumer(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    y = net.conv2d(x, filters=16)
-    part = m.slice_(net, y, (0, 2, 1, 3), (1, 5, 6, 7))
-    return net.conv2d(part, filters=4), net.conv2d(y, filters=4)
-
-
-@family
-def diamonds_of_concats(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    for filters in (5, 16, 17):
-        left = net.conv2d(x, filters=filters, kernel=(1, 1))
-        right = net.max_pool(left, kernel=(3, 3), stride=(1, 1), padding="SAME")
-        x = net.conv2d(m.concat(net, (left, right), 3), filters=filters)
-    return (x,)
-
-
-@family
-def pad_shared_by_two_convolutions(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    y = m.pad(net, net.conv2d(x, filters=9), ((0, 0), (1, 1), (1, 1), (0, 0)))
-    return net.conv2d(y, filters=4, padding="VALID"), net.depthwise(y, padding="VALID")
 
 
 @family
