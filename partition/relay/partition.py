@@ -19,6 +19,7 @@ from tvm_ethosu.partition.options import EthosUOptions
 from tvm_ethosu.partition.relay.attrs import FunctionAttrs, write_attrs
 from tvm_ethosu.partition.relay.canonical import canonical
 from tvm_ethosu.partition.relay.legalize import to_npu_graph
+from tvm_ethosu.partition.relay.merge import merge_ready_together
 from tvm_ethosu.partition.relay.prepare import COMPILER, bind_and_type
 from tvm_ethosu.partition.relay.rewrite import (
     add_scratch_results,
@@ -161,4 +162,5 @@ def partition_for_ethosu(
         accelerator_config, sram_size, memory_mode, system_config, optimise, overwrite_inputs
     )
     bound = _bind(mod, params)
-    return _plan(return_idle_functions(_split(bound, mod_name)), options)
+    split = return_idle_functions(_split(bound, mod_name))
+    return _plan(merge_ready_together(split), options)

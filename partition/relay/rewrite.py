@@ -54,6 +54,30 @@ class _CompositeInliner(ExprMutator):  # type: ignore[misc]
         return relay.Call(call.op, args, call.attrs, call.type_args, call.span)
 
 
+def rebuild(
+    mod: tvm.IRModule,
+    functions: Mapping[str, relay.Function],
+    mutator: Callable[[Mapping[str, relay.GlobalVar]], ExprMutator],
+) -> tvm.IRModule:
+    """Return the module with these NPU functions instead, and main as ``mutator`` rewrites it.
+
+    ``mutator`` is given the functions' global variables by name. Functions of other code
+    generators stay as they are.
+    """
+    old = {*npu_functions(mod), "main"}
+    others = {var: fn for var, fn in mod.functions.items() if var.name_hint not in old}
+    rebuilt = tvm.IRModule({relay.GlobalVar(name): fn for name, fn in functions.items()} | others)
+    rebuilt = relay.transform.InferType()(rebuilt)
+    new_vars = {name: rebuilt.get_global_var(name) for name in functions}
+    main = mutator(new_vars).visit(mod["main"])
+    rebuilt["main"] = relay.Function(
+        main.params, main.body, None, main.type_params, mod["main"].attrs
+    )
+    if mod.attrs is not None:
+        rebuilt = rebuilt.with_attrs(dict(mod.attrs.items()))
+    return relay.transform.InferType()(rebuilt)
+
+
 def replace_npu_functions(
     mod: tvm.IRModule, functions: Mapping[str, relay.Function], rewrite: Rewrite
 ) -> tvm.IRModule:
@@ -62,21 +86,7 @@ def replace_npu_functions(
     Functions of other code generators stay as they are.
     """
     old = set(npu_functions(mod))
-    others = {
-        var: function
-        for var, function in mod.functions.items()
-        if var.name_hint not in {*old, "main"}
-    }
-    rebuilt = tvm.IRModule({relay.GlobalVar(name): fn for name, fn in functions.items()} | others)
-    rebuilt = relay.transform.InferType()(rebuilt)
-    new_vars = {name: rebuilt.get_global_var(name) for name in functions}
-    main = _CallMutator(old, new_vars, rewrite).visit(mod["main"])
-    rebuilt["main"] = relay.Function(
-        main.params, main.body, None, main.type_params, mod["main"].attrs
-    )
-    if mod.attrs is not None:
-        rebuilt = rebuilt.with_attrs(dict(mod.attrs.items()))
-    return relay.transform.InferType()(rebuilt)
+    return rebuild(mod, functions, lambda new_vars: _CallMutator(old, new_vars, rewrite))
 
 
 def _sources(expr: relay.Expr) -> list[relay.Expr]:

@@ -71,6 +71,33 @@ def test_an_operator_over_a_limit_stays_with_the_value_as_reason() -> None:
     assert len(npu_functions(module)) == 1
 
 
+def test_heads_without_a_common_operator_are_one_function() -> None:
+    net = NetBuilder("int8", seed=1)
+    x, y = net.input((1, 4, 4, 8)), net.input((1, 4, 4, 8))
+    net.output(net.conv2d(x, filters=4), net.add(x, y), net.max_pool(y), *split(net, x, 2, 3))
+    (graph,) = _graphs(partition(parse_tflite(net.build())))
+    assert (len(graph.inputs), len(graph.outputs)) == (2, 5)
+
+
+def test_functions_that_wait_for_other_cpu_operators_stay_apart() -> None:
+    net = NetBuilder("int8", seed=1)
+    x, y = net.input((1, 4, 4, 8)), net.input((1, 4, 4, 8))
+    late = net.log_softmax(y)
+    net.output(net.conv2d(x, filters=4), net.max_pool(late), net.conv2d(late, filters=3))
+    graphs = _graphs(partition(parse_tflite(net.build())))
+    assert sorted(len(graph.ops) for graph in graphs) == [1, 2]
+
+
+def test_functions_one_after_the_other_are_not_merged_around_the_cpu() -> None:
+    net = NetBuilder("int8", seed=1)
+    x = net.input((1, 4, 4, 8))
+    first, other = net.conv2d(x, filters=8), net.max_pool(x)
+    second = net.conv2d(net.log_softmax(first), filters=8)
+    net.output(second, net.max_pool(net.log_softmax(other)))
+    graphs = _graphs(partition(parse_tflite(net.build())))
+    assert sorted(len(graph.ops) for graph in graphs) == [1, 1, 2]
+
+
 def test_results_of_a_split_have_names_of_their_own() -> None:
     net = NetBuilder("int8", seed=1)
     x = net.input((1, 4, 4, 8))
