@@ -25,6 +25,7 @@ from tvm_ethosu.partition.lower import (
     lower_pool,
     lower_requantize,
 )
+from tvm_ethosu.partition.matmul import MATMUL_CONSTRAINTS, lower_matmul
 from tvm_ethosu.partition.moves import MOVE_CONSTRAINTS, lower_move
 from tvm_ethosu.partition.params import ConvParams, OpParams
 from tvm_ethosu.partition.reductions import REDUCTION_CONSTRAINTS, lower_reduction
@@ -221,6 +222,22 @@ RULES: tuple[Rule, ...] = (
         (*_TENSORS, *_WEIGHTS),
         lower_conv,
         "1x1 convolution over the batch as a row",
+    ),
+    *(
+        Rule(
+            f"ethos-u.{name}",
+            tflite,
+            (call, "qnn.requantize"),
+            patterns.matmul(call),
+            parse.parse_matmul,
+            (*_TENSORS, *MATMUL_CONSTRAINTS),
+            lower_matmul,
+            "products of all rows with all columns in 32 bits, and their sums",
+        )
+        for name, tflite, call in (
+            ("batch_matmul", "BATCH_MATMUL", "qnn.batch_matmul"),
+            ("matmul", "FULLY_CONNECTED with calculated weights", "qnn.dense"),
+        )
     ),
     Rule(
         "ethos-u.avg_pool2d",

@@ -16,9 +16,11 @@ from tvm_ethosu.scheduler.ir import (
     ElementKind,
     ElementWise,
     Kernel,
+    Move,
     NpuOp,
     Operand,
     Padding,
+    Part,
     Pool,
     PoolKind,
     Quant,
@@ -165,6 +167,11 @@ class OpSequence:
         """Add a sum over channels."""
         name = self._op_name("sum")
         return self._add(SumChannels(name, ifm, ofm, _limits(ofm), origin=self.origin))
+
+    def move(self, ifm: Operand, ofm: Operand, parts: tuple[Part, ...]) -> Operand:
+        """Add copies of elements from one tensor."""
+        name = self._op_name("move")
+        return self._add(Move(name, ifm, ofm, _limits(ofm), (), parts, origin=self.origin))
 
     def _op_name(self, what: str) -> str:
         return f"{self.name}_{len(self._ops)}_{what}"

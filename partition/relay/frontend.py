@@ -174,6 +174,35 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             out = relay.reverse(out, int(axis))
         return out
 
+    def convert_batch_matmul(self, op: Any) -> relay.Expr:
+        """Convert a product of matrices; TVM's own conversion drops scales and zero points."""
+        inputs, (result,) = self.get_input_tensors(op), self.get_output_tensors(op)
+        if any(not tensor.qnn_params for tensor in (*inputs, result)):
+            return super().convert_batch_matmul(op)
+        options = tflite.BatchMatMulOptions()
+        options.Init(op.BuiltinOptions().Bytes, op.BuiltinOptions().Pos)
+        shapes = [tuple(int(n) for n in tensor.tensor.ShapeAsNumpy()) for tensor in inputs]
+        if shapes[0][:-2] != shapes[1][:-2]:
+            raise UserError(f"batches of {list(shapes[0])} and {list(shapes[1])} differ")
+        one, other = (
+            self._matrices(tensor, shape, is_turned)
+            for tensor, shape, is_turned in zip(
+                inputs, shapes, (options.AdjX(), not options.AdjY()), strict=True
+            )
+        )
+        quantized = [tensor.qnn_params for tensor in inputs]
+        zeros = [each["zero_point"] for each in quantized]
+        scales = [each["scale"] for each in quantized]
+        out = relay.qnn.op.batch_matmul(one, other, *zeros, *scales, out_dtype="int32")
+        scale = scales[0].data.numpy() * scales[1].data.numpy()
+        out = self._requantized(out, scale, result, tflite.ActivationFunctionType.NONE)
+        return relay.reshape(out, [int(dim) for dim in result.tensor.ShapeAsNumpy()])
+
+    def _matrices(self, tensor: Any, shape: tuple[int, ...], is_turned: bool) -> relay.Expr:
+        """Return a tensor as batch x rows x columns, rows and columns exchanged if turned."""
+        data = relay.reshape(self.get_tensor_expr(tensor), (-1, *shape[-2:]))
+        return relay.transpose(data, (0, 2, 1)) if is_turned else data
+
     def convert_softmax(self, op: Any) -> relay.Expr:
         """Convert a softmax; TVM's own conversion leaves out the factor beta."""
         options = tflite.SoftmaxOptions()

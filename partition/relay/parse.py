@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tvm import relay
 
 from tvm_ethosu.partition.arg_max import ArgMaxParams
+from tvm_ethosu.partition.matmul import MatmulParams
 from tvm_ethosu.partition.params import (
     AddParams,
     ClipParams,
@@ -420,6 +421,23 @@ def parse_arg_max(body: relay.Call) -> ArgMaxParams:
     axes = tuple(sorted(int(axis) % rank for axis in given))
     return ArgMaxParams(
         span_name(body), ifm, tensor_type(body), axes, bool(attrs.select_last_index)
+    )
+
+
+def parse_matmul(body: relay.Call) -> MatmulParams:
+    """Parse ``[clip] requantize`` of ``qnn.batch_matmul`` or ``qnn.dense``."""
+    clip, requantize = _peel(body, "clip")
+    product = requantize.args[0]
+    ofm = tensor_type(body)
+    return MatmulParams(
+        origin=span_name(body),
+        ifm=tensor_type(product.args[0]),
+        ofm=ofm,
+        ifm2=tensor_type(product.args[1]),
+        ifm_quant=_quant(product.args[4], product.args[2]),
+        ifm2_quant=_quant(product.args[5], product.args[3]),
+        ofm_quant=_quant(requantize.args[3], requantize.args[4]),
+        clamp=_clamp(clip, ofm.dtype),
     )
 
 

@@ -49,6 +49,23 @@ def arg_max(net: NetBuilder, x: Value, axis: int = -1) -> Value:
     return net._add("ARG_MAX", inputs, result, "ArgMaxOptions", fields)
 
 
+def batch_matmul(
+    net: NetBuilder,
+    a: Value,
+    b: Value,
+    *,
+    scale: float,
+    zero_point: int,
+    turned: tuple[bool, bool] = (False, False),
+) -> Value:
+    """Add BATCH_MATMUL; ``turned`` says which of the inputs are given transposed."""
+    rows = a.shape[-1] if turned[0] else a.shape[-2]
+    columns = b.shape[-2] if turned[1] else b.shape[-1]
+    result = net._result((*a.shape[:-2], rows, columns), scale, zero_point, "")
+    fields: Fields = {0: ("Bool", turned[0]), 1: ("Bool", turned[1])}
+    return net._add("BATCH_MATMUL", (a.index, b.index), result, "BatchMatMulOptions", fields)
+
+
 def dense_keeping_dimensions(net: NetBuilder, x: Value, units: int, **options: Any) -> Value:
     """Add a dense layer over the last dimension."""
     rows = int(np.prod(x.shape[:-1]))
