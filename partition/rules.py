@@ -141,7 +141,12 @@ _MOVES: tuple[tuple[str, str, Callable[[], DFPattern] | None, Callable[..., OpPa
     ("concatenate", "PACK", movement.concatenate, movement.parse_concatenate),
     ("nn.pad", "PAD, PADV2", movement.pad, movement.parse_pad),
     ("nn.mirror_pad", "MIRROR_PAD", None, movement.parse_mirror_pad),
-    ("strided_slice", "SLICE, STRIDED_SLICE, SPLIT, UNPACK", None, movement.parse_strided_slice),
+    (
+        "strided_slice",
+        "SLICE, STRIDED_SLICE, SPLIT, SPLIT_V, UNPACK",
+        None,
+        movement.parse_strided_slice,
+    ),
     ("transpose", "TRANSPOSE", None, movement.parse_transpose),
     ("reverse", "REVERSE_V2", None, movement.parse_reverse),
     ("tile", "TILE", None, movement.parse_tile),
@@ -346,13 +351,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "ethos-u.clip",
-        "RELU",
+        "RELU, RELU6, RELU_N1_TO_1",
         ("clip",),
         patterns.clip,
         parse.parse_clip,
         (*_TENSORS, c.types_are_equal, c.elementwise_extents_fit, c.limits_stand_alone),
         lower_requantize,
-        "copy with limits; RELU6 and RELU_N1_TO_1 too",
+        "copy with limits",
     ),
     *(
         Rule(
