@@ -15,6 +15,9 @@ PYTHON ?=
 WORKERS ?= 2
 # Further networks, or options of the benchmark: make bench BENCH="model.tflite"
 BENCH ?=
+# Further networks, and suites of small ones: make coverage COVERAGE="models --suite operators"
+COVERAGE ?= $(if $(wildcard ../shared/models),../shared/models \
+  $(addprefix --suite ,$(wildcard ../shared/conformance/*_*)))
 
 # An environment that was moved, or whose Python is gone, is as good as none.
 USABLE := import pathlib, sys, tvm_ethosu as t; \
@@ -25,7 +28,7 @@ $(shell rm -f $(STAMP))
 endif
 endif
 
-.PHONY: help demo test test-all test-browser bench docs lint type layers fmt dev gcc arm-gcc chromium clean
+.PHONY: help demo test test-all test-browser bench coverage docs lint type layers fmt dev gcc arm-gcc chromium clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +48,9 @@ test-browser: $(STAMP) chromium  ## run the tests of the report's page in headle
 
 bench: $(PLOTS)  ## measure SRAM and cycles against Vela, write docs/benchmarks.md and its plots
 	@$(PY) -m tvm_ethosu.backend.bench -o docs/benchmarks.md --workers $(WORKERS) $(BENCH)
+
+coverage: $(STAMP)  ## write docs/coverage.md: which networks and operators are on the NPU
+	@$(PY) -m tvm_ethosu.backend.coverage -o docs/coverage.md $(COVERAGE)
 
 docs: $(STAMP)  ## write docs/operators.md from the table of operators, build the pages into build/docs
 	@$(PY) -c 'import mkdocs' 2>/dev/null || $(PY) -m pip install -q --disable-pip-version-check -e '.[docs]'

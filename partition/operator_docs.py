@@ -18,6 +18,95 @@ bit; the tests that prove it are in `tests/equivalence`.
 |---|---|---|
 """
 
+_COMPARISON = """
+## Beside other compilers
+
+What TVM's former backend for this NPU took, by the names of its patterns, and what ethos-u-vela
+takes (its report of supported operators, U55 and U65), beside this project.
+
+| TFLite operator | former backend | Vela | here |
+|---|---|---|---|
+"""
+
+# The former backend's patterns by TFLite's name of what they are.
+FORMER_PATTERNS = {
+    "ABS": "abs",
+    "ADD": "add",
+    "AVERAGE_POOL_2D": "avgpool2d",
+    "CONCATENATION": "concat",
+    "CONV_2D": "qnn_conv2d",
+    "DEPTHWISE_CONV_2D": "depthwise_conv2d",
+    "EXPAND_DIMS": "expand_dims",
+    "FULLY_CONNECTED": "fully_connected",
+    "FULLY_CONNECTED with calculated weights": "matmul",
+    "HARD_SWISH": "hard_swish",
+    "LEAKY_RELU": "leaky_relu",
+    "LOGISTIC": "sigmoid",
+    "MAXIMUM": "max",
+    "MAX_POOL_2D": "maxpool2d",
+    "MEAN": "mean",
+    "MINIMUM": "min",
+    "MUL": "mul",
+    "PAD": "pad2d, channel-pad",
+    "QUANTIZE": "requantize",
+    "RESHAPE": "reshape",
+    "RESIZE_BILINEAR": "resize2d",
+    "RESIZE_NEAREST_NEIGHBOR": "resize2d",
+    "SOFTMAX": "softmax",
+    "SPLIT": "split",
+    "SQUEEZE": "squeeze",
+    "STRIDED_SLICE": "strided_slice",
+    "SUB": "sub",
+    "SUM": "sum",
+    "TANH": "tanh",
+    "TRANSPOSE_CONV": "qnn_conv2d_transpose",
+    "(a shift of int32)": "shl",
+    "(a product in fixed point)": "matmul_fixed_point",
+    "(tanh in fixed point)": "tanh_fixed_point",
+}
+
+VELA_OPERATORS = tuple(
+    """
+    ABS ADD ARG_MAX AVERAGE_POOL_2D BATCH_MATMUL CONCATENATION CONV_2D DEPTHWISE_CONV_2D ELU EXP
+    EXPAND_DIMS FULLY_CONNECTED GELU HARD_SWISH LEAKY_RELU LOG LOGISTIC MAXIMUM MAX_POOL_2D MEAN
+    MINIMUM MIRROR_PAD MUL NEG PACK PAD PADV2 PRELU QUANTIZE REDUCE_MAX REDUCE_MIN RELU RELU6
+    RELU_0_TO_1 RELU_N1_TO_1 RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR REVERSE_V2 RSQRT SLICE
+    SOFTMAX SPLIT SPLIT_V SQUARED_DIFFERENCE SQUEEZE STRIDED_SLICE SUB SUM TANH TILE TRANSPOSE
+    TRANSPOSE_CONV UNIDIRECTIONAL_SEQUENCE_LSTM UNPACK
+    """.split()  # noqa: SIM905 (readable in columns)
+)
+
+_NO_TFLITE_FORM = "not in networks: TVM's TFLite importer writes no such calls"
+_TABLE_NOT_THERE = "CPU: its table of results is not there yet"
+
+# Why an operator of these lists has no row in the table. A row that is there goes first.
+ABSENT = {
+    "(a shift of int32)": _NO_TFLITE_FORM,
+    "(a product in fixed point)": _NO_TFLITE_FORM,
+    "(tanh in fixed point)": _NO_TFLITE_FORM,
+    "RELU_0_TO_1": "not imported: TVM's TFLite importer has no such operator",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "not imported: TVM's TFLite importer refuses quantized ones",
+    **dict.fromkeys(("ELU", "EXP", "GELU", "LOG", "NEG", "RSQRT"), _TABLE_NOT_THERE),
+    **dict.fromkeys(("PRELU", "SQUARED_DIFFERENCE"), "as the operators that it is made of"),
+}
+
+
+def table_names() -> frozenset[str]:
+    """Return the TFLite operators that the table has rows for."""
+    return frozenset(name for rule in RULES for name in rule.tflite.split(", "))
+
+
+def _comparison() -> Iterator[str]:
+    yield _COMPARISON
+    ours = table_names()
+    for name in sorted({*FORMER_PATTERNS, *VELA_OPERATORS}):
+        former = FORMER_PATTERNS.get(name, "")
+        by_vela = "yes" if name in VELA_OPERATORS else ""
+        yield f"| {name} | {former} | {by_vela} | {'yes' if name in ours else ABSENT[name]} |\n"
+    both = {*FORMER_PATTERNS, *VELA_OPERATORS}
+    more = sorted(name for name in ours - both if " with " not in name)
+    yield f"\nHere only: {', '.join(more)}.\n"
+
 
 def _limit(text: str | None) -> str:
     first_line = (text or "").strip().splitlines()[0]
@@ -39,7 +128,7 @@ def operators_markdown() -> str:
     """Return the page: a table of all operators, then the limits of each."""
     rows = "".join(_row(rule) for rule in RULES)
     sections = "".join(line for rule in RULES for line in _section(rule))
-    return f"{_HEAD}{rows}{sections}"
+    return f"{_HEAD}{rows}{''.join(_comparison())}{sections}"
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -88,12 +88,16 @@ class AddParams(OpParams):
 
 @dataclass(frozen=True)
 class RequantizeParams(OpParams):
-    """Change of scale, zero point or type."""
+    """Change of scale, zero point or type.
+
+    ``accumulator_of`` names the operator on the CPU whose int32 sums are the input, if any.
+    """
 
     ifm_quant: Quant
     ofm_quant: Quant
     per_channel: bool
     clamp: Clamp
+    accumulator_of: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Means, sums and maxima over dimensions, as convolutions with weights of 1 and as pooling."""
+"""Means, sums, maxima and minima over dimensions: convolutions with weights of 1, and pooling.
+
+The NPU pools maxima only: a minimum is the maximum of -1 - x, turned round again.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,6 @@ from tvm_ethosu.scheduler.ir import (
     Kernel,
     Operand,
     Padding,
-    Pool,
     PoolKind,
     Quant,
     Rescale,
@@ -40,13 +42,18 @@ _LARGE_WINDOW = 32
 
 @dataclass(frozen=True)
 class ReduceParams(OpParams):
-    """A reduction over some dimensions; ``kind`` is "mean", "sum" or "max"."""
+    """A reduction over some dimensions; ``kind`` is "mean", "sum", "max" or "min"."""
 
     kind: str
     axes: tuple[int, ...]
     ifm_quant: Quant
     ofm_quant: Quant
     clamp: Clamp
+
+    @property
+    def is_chosen(self) -> bool:
+        """Return whether the result is one of the values, a maximum or a minimum."""
+        return self.kind in ("max", "min")
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ def _seen(params: ReduceParams, highest: int) -> _Seen:
     ifm = to_shape(params.ifm.dims)
     if len(params.ifm.dims) == 4 and set(params.axes) == {1, 2} and ifm.n == 1 and ifm.h <= highest:
         return _Seen(ifm, Shape(1, 1, 1, ifm.c), Kernel(ifm.h, ifm.w))
-    if inner == 1 and params.kind != "max":
+    if inner == 1 and not params.is_chosen:
         return _Seen(Shape(1, outer, 1, reduced), Shape(1, outer, 1, 1), Kernel(1, 1))
     return _Seen(Shape(1, outer, reduced, inner), Shape(1, outer, 1, inner), Kernel(1, reduced))
 
@@ -98,7 +105,7 @@ def reduced_elements_fit(params: OpParams) -> Rejection | None:
     split = _split(params)
     assert split is not None
     outer, reduced, inner = split
-    over_channels = inner == 1 or params.kind == "max"
+    over_channels = inner == 1 or params.is_chosen
     limit = arch.MAX_DIM if over_channels else arch.MAX_KERNEL_ELEMENTS
     if reduced > limit:
         return Rejection("reduced elements", str(reduced), f"up to {limit}")
@@ -108,9 +115,9 @@ def reduced_elements_fit(params: OpParams) -> Rejection | None:
 
 
 def maximum_keeps_quantization(params: OpParams) -> Rejection | None:
-    """A maximum has the scale and zero point of its input."""
+    """A maximum or minimum has the scale and zero point of its input."""
     assert isinstance(params, ReduceParams)
-    if params.kind == "max" and params.ifm_quant != params.ofm_quant:
+    if params.is_chosen and params.ifm_quant != params.ofm_quant:
         return Rejection("scales and zero points", "different", "those of the input")
     return None
 
@@ -118,7 +125,7 @@ def maximum_keeps_quantization(params: OpParams) -> Rejection | None:
 def reduction_scale_fits(params: OpParams) -> Rejection | None:
     """The factor from input to output can be written with a 6-bit shift."""
     assert isinstance(params, ReduceParams)
-    if params.kind != "max" and _rescale(params) is None:
+    if not params.is_chosen and _rescale(params) is None:
         factor = params.ifm_quant.scale / params.ofm_quant.scale
         return Rejection("rescale factor", f"{factor:.6g}", "2**-31 to 2**31")
     return None
@@ -146,29 +153,34 @@ def _rescale(params: ReduceParams) -> Rescale | None:
 def lower_reduction(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lowered:
     """Return a maximum as pooling, a sum as a convolution with weights of 1."""
     assert isinstance(params, ReduceParams)
-    is_max = params.kind == "max"
-    seen = _seen(params, arch.MAX_POOL_H if is_max else arch.MAX_KERNEL_H)
-    dtype = DType(params.ifm.dtype)
-    ifm_operand = Operand(ifms[0], seen.ifm, dtype, Quant() if is_max else params.ifm_quant)
-    ofm_operand = Operand(
-        ofm, seen.ofm, DType(params.ofm.dtype), Quant() if is_max else params.ofm_quant
-    )
-    if is_max:
-        return Lowered(
-            Pool(
-                name,
-                ifm_operand,
-                ofm_operand,
-                params.clamp,
-                PoolKind.MAX,
-                seen.kernel,
-                Padding(),
-                origin=params.origin,
-            )
-        )
+    seen = _seen(params, arch.MAX_POOL_H if params.is_chosen else arch.MAX_KERNEL_H)
+    if params.is_chosen:
+        return _chosen(params, name, ifms[0], ofm, seen)
+    ifm_operand = Operand(ifms[0], seen.ifm, DType(params.ifm.dtype), params.ifm_quant)
+    ofm_operand = Operand(ofm, seen.ofm, DType(params.ofm.dtype), params.ofm_quant)
     if _is_better_in_two(ifm_operand, seen.kernel):
         return _sum_in_two(params, name, ifm_operand, ofm_operand)
     return _sum(params, name, ifm_operand, ofm_operand, seen.kernel)
+
+
+def _chosen(params: ReduceParams, name: str, ifm: str, ofm: str, seen: _Seen) -> Lowered:
+    """Return the maximum over a window, of values turned round for a minimum."""
+    dtype, ops = DType(params.ifm.dtype), OpSequence(name, params.origin)
+    source, result = Operand(ifm, seen.ifm, dtype), Operand(ofm, seen.ofm, dtype)
+    if params.kind == "max":
+        ops.pool(PoolKind.MAX, source, result, seen.kernel, params.clamp)
+        return ops.lowered()
+    # All values are kept: -128 becomes 127, and the other way round.
+    mirror = dtype.minimum + dtype.maximum
+
+    def turned(operand: Operand, into: Operand, limits: Clamp | None = None) -> Operand:
+        offsets = np.full(operand.shape.c, mirror)
+        return ops.scale_channels(operand, into, -1, offsets, limits)
+
+    source = turned(source, ops.tensor(seen.ifm, dtype))
+    largest = ops.pool(PoolKind.MAX, source, ops.tensor(seen.ofm, dtype), seen.kernel)
+    turned(largest, result, params.clamp)
+    return ops.lowered()
 
 
 def _is_better_in_two(ifm: Operand, kernel: Kernel) -> bool:

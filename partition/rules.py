@@ -14,6 +14,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import DFPattern
 
 from tvm_ethosu.partition import constraints as c
+from tvm_ethosu.partition.arg_max import ARG_MAX_CONSTRAINTS, lower_arg_max
 from tvm_ethosu.partition.arithmetic import lower_arithmetic, product_scales_fit
 from tvm_ethosu.partition.bilinear import BILINEAR_CONSTRAINTS, lower_bilinear
 from tvm_ethosu.partition.composed import (
@@ -32,11 +33,13 @@ from tvm_ethosu.partition.lower import (
     lower_pool,
     lower_requantize,
 )
+from tvm_ethosu.partition.matmul import MATMUL_CONSTRAINTS, lower_matmul
 from tvm_ethosu.partition.moves import MOVE_CONSTRAINTS, lower_move
 from tvm_ethosu.partition.params import ConvParams, OpParams
 from tvm_ethosu.partition.reductions import REDUCTION_CONSTRAINTS, lower_reduction
 from tvm_ethosu.partition.relay import islands, movement, own_islands, parse, patterns
 from tvm_ethosu.partition.report import Rejection
+from tvm_ethosu.partition.requantize import REQUANTIZE_CONSTRAINTS, lower_any_requantize
 from tvm_ethosu.partition.softmax import SOFTMAX_CONSTRAINTS, lower_softmax
 from tvm_ethosu.partition.transposed import lower_transposed, transposed_form_fits
 from tvm_ethosu.scheduler.ir import ElementKind
@@ -168,7 +171,12 @@ _MOVES: tuple[tuple[str, str, Callable[[], DFPattern] | None, Callable[..., OpPa
     ("concatenate", "PACK", movement.concatenate, movement.parse_concatenate),
     ("nn.pad", "PAD, PADV2", movement.pad, movement.parse_pad),
     ("nn.mirror_pad", "MIRROR_PAD", None, movement.parse_mirror_pad),
-    ("strided_slice", "SLICE, STRIDED_SLICE, SPLIT, UNPACK", None, movement.parse_strided_slice),
+    (
+        "strided_slice",
+        "SLICE, STRIDED_SLICE, SPLIT, SPLIT_V, UNPACK",
+        None,
+        movement.parse_strided_slice,
+    ),
     ("transpose", "TRANSPOSE", None, movement.parse_transpose),
     ("reverse", "REVERSE_V2", None, movement.parse_reverse),
     ("tile", "TILE", None, movement.parse_tile),
@@ -275,6 +283,22 @@ RULES: tuple[Rule, ...] = (
         lower_conv,
         "1x1 convolution over the batch as a row",
     ),
+    *(
+        Rule(
+            f"ethos-u.{name}",
+            tflite,
+            (call, "qnn.requantize"),
+            patterns.matmul(call),
+            parse.parse_matmul,
+            (*_TENSORS, *MATMUL_CONSTRAINTS),
+            lower_matmul,
+            "products of all rows with all columns in 32 bits, and their sums",
+        )
+        for name, tflite, call in (
+            ("batch_matmul", "BATCH_MATMUL", "qnn.batch_matmul"),
+            ("matmul", "FULLY_CONNECTED with calculated weights", "qnn.dense"),
+        )
+    ),
     Rule(
         "ethos-u.avg_pool2d",
         "AVERAGE_POOL_2D",
@@ -337,7 +361,18 @@ RULES: tuple[Rule, ...] = (
             ("mean", "MEAN", "convolution with weights of 1"),
             ("sum", "SUM", "convolution with weights of 1"),
             ("max", "REDUCE_MAX", "maximum pooling"),
+            ("min", "REDUCE_MIN", "maximum pooling of values turned round"),
         )
+    ),
+    Rule(
+        "ethos-u.arg_max",
+        "ARG_MAX",
+        ("argmax",),
+        patterns.arg_max,
+        parse.parse_arg_max,
+        ARG_MAX_CONSTRAINTS,
+        lower_arg_max,
+        "maximum of values and positions in 16 bits, and the position taken out of it",
     ),
     Rule(
         "ethos-u.requantize",
@@ -345,15 +380,9 @@ RULES: tuple[Rule, ...] = (
         ("qnn.requantize",),
         patterns.requantize,
         parse.parse_requantize,
-        (
-            *_TENSORS,
-            c.elementwise_extents_fit,
-            c.scales_are_per_tensor,
-            c.zero_points_fit,
-            c.requantize_scales_fit,
-        ),
-        lower_requantize,
-        "1x1 average pooling with a scale",
+        REQUANTIZE_CONSTRAINTS,
+        lower_any_requantize,
+        "1x1 average pooling with a scale; a product of 32 bits from and to int32",
     ),
     Rule(
         "ethos-u.softmax",
@@ -399,13 +428,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "ethos-u.clip",
-        "RELU",
+        "RELU, RELU6, RELU_N1_TO_1",
         ("clip",),
         patterns.clip,
         parse.parse_clip,
         (*_TENSORS, c.types_are_equal, c.elementwise_extents_fit, c.limits_stand_alone),
         lower_requantize,
-        "copy with limits; RELU6 and RELU_N1_TO_1 too",
+        "copy with limits",
     ),
     *(
         Rule(

@@ -16,9 +16,11 @@ from tvm_ethosu.scheduler.ir import (
     ElementKind,
     ElementWise,
     Kernel,
+    Move,
     NpuOp,
     Operand,
     Padding,
+    Part,
     Pool,
     PoolKind,
     Quant,
@@ -109,28 +111,67 @@ class OpSequence:
         ofm = ofm or self.tensor(a.shape, DType.I32)
         return self.elements(ElementKind.SHIFT_RIGHT, a, b, ofm, rounding=Rounding.NATURAL)
 
-    def pool(self, kind: PoolKind, ifm: Operand, ofm: Operand, kernel: Kernel) -> Operand:
+    def pool(
+        self,
+        kind: PoolKind,
+        ifm: Operand,
+        ofm: Operand,
+        kernel: Kernel,
+        limits: Clamp | None = None,
+    ) -> Operand:
         """Add a pooling operator without padding."""
-        name = self._op_name(kind.value)
-        op = Pool(name, ifm, ofm, _limits(ofm), kind, kernel, Padding(), origin=self.origin)
+        name, clamp = self._op_name(kind.value), limits or _limits(ofm)
+        op = Pool(name, ifm, ofm, clamp, kind, kernel, Padding(), origin=self.origin)
         return self._add(op)
 
     def sum_window(self, ifm: Operand, ofm: Operand, kernel: Kernel) -> Operand:
         """Add a sum over windows in each channel, exact where the OFM's type holds it."""
-        name, channels = self._op_name("sum"), ofm.shape.c
-        ones = np.ones((channels, kernel.h, kernel.w, 1), np.int16)
-        weights = self._constant(f"{name}_weights", ones)
-        bias = self._constant(f"{name}_bias", np.zeros(channels, np.int64))
+        return self._depthwise("sum", ifm, ofm, kernel, 1, np.zeros(ofm.shape.c))
+
+    def _depthwise(
+        self,
+        what: str,
+        ifm: Operand,
+        ofm: Operand,
+        kernel: Kernel,
+        weight: int,
+        offsets: npt.NDArray[Any],
+        limits: Clamp | None = None,
+    ) -> Operand:
+        clamp = limits or _limits(ofm)
+        name, channels = self._op_name(what), ofm.shape.c
+        filled = np.full((channels, kernel.h, kernel.w, 1), weight, np.int16)
+        weights = self._constant(f"{name}_weights", filled)
+        bias = self._constant(f"{name}_bias", offsets.astype(np.int64))
         unit = (_UNIT,) * channels
         op = DepthwiseConv2D(
-            name, ifm, ofm, _limits(ofm), weights, bias, kernel, Padding(), unit, origin=self.origin
+            name, ifm, ofm, clamp, weights, bias, kernel, Padding(), unit, origin=self.origin
         )
         return self._add(op)
+
+    def scale_channels(
+        self,
+        ifm: Operand,
+        ofm: Operand,
+        factor: int,
+        offsets: npt.NDArray[Any],
+        limits: Clamp | None = None,
+    ) -> Operand:
+        """Add ``factor * value + offset`` with an offset per channel, exact where the OFM holds it.
+
+        ``factor`` is a weight: at most 255 without its sign.
+        """
+        return self._depthwise("scale", ifm, ofm, Kernel(1, 1), factor, offsets, limits)
 
     def sum_channels(self, ifm: Operand, ofm: Operand) -> Operand:
         """Add a sum over channels."""
         name = self._op_name("sum")
         return self._add(SumChannels(name, ifm, ofm, _limits(ofm), origin=self.origin))
+
+    def move(self, ifm: Operand, ofm: Operand, parts: tuple[Part, ...]) -> Operand:
+        """Add copies of elements from one tensor."""
+        name = self._op_name("move")
+        return self._add(Move(name, ifm, ofm, _limits(ofm), (), parts, origin=self.origin))
 
     def _op_name(self, what: str) -> str:
         return f"{self.name}_{len(self._ops)}_{what}"

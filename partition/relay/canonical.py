@@ -13,7 +13,7 @@ import tvm
 from tvm import relay
 
 from tvm_ethosu.partition.relay.legalize import post_order
-from tvm_ethosu.partition.relay.parse import call_name, tensor_type
+from tvm_ethosu.partition.relay.parse import call_name, span_name, tensor_type
 
 Rebuild = Callable[[relay.Expr], relay.Expr]
 
@@ -77,7 +77,7 @@ def _item(expr: relay.TupleGetItem, new: Rebuild) -> relay.Expr:
     """Return one field of a tuple without the tuple; of a split as a slice of its input."""
     value = expr.tuple_value
     if isinstance(value, relay.Tuple):
-        return new(value.fields[expr.index])
+        return _with_own_name(new(value.fields[expr.index]), expr, len(value.fields))
     if call_name(value) != "split":
         return relay.TupleGetItem(new(value), expr.index, expr.span)
     data, source = new(value.args[0]), tensor_type(value.args[0]).dims
@@ -88,9 +88,25 @@ def _item(expr: relay.TupleGetItem, new: Rebuild) -> relay.Expr:
     end[axis] = begin[axis] + sizes[expr.index]
     if call_name(data) == "qnn.dequantize" and _is_per_tensor(data):
         part = relay.strided_slice(data.args[0], begin, end)
-        args = [_named(part, expr), *data.args[1:]]
-        return relay.Call(data.op, args, data.attrs, [], expr.span)
-    return _named(relay.strided_slice(data, begin, end), expr)
+        args = [_with_own_name(part, expr, len(sizes)), *data.args[1:]]
+        made = relay.Call(data.op, args, data.attrs, [])
+    else:
+        made = relay.strided_slice(data, begin, end)
+    return _with_own_name(made, expr, len(sizes))
+
+
+def _with_own_name(made: relay.Expr, like: relay.TupleGetItem, count: int) -> relay.Expr:
+    """Return the call under the name of one result of an operator that has several.
+
+    The importer gives each of them the names of all, joined by commas.
+    """
+    names = span_name(like).split(", ")
+    if not isinstance(made, relay.Call):
+        return made
+    if len(names) != count:
+        return _named(made, like) if made.span is None else made
+    span = relay.Span(relay.SourceName(names[like.index]), 0, 0, 0, 0)
+    return relay.Call(made.op, made.args, made.attrs, made.type_args, span)
 
 
 def _is_per_tensor(call: relay.Call) -> bool:

@@ -15,8 +15,8 @@ from tvm_ethosu.partition.rules import RULES, Rule
 
 _OUR_OWN_CALLS = ("annotation.stop_fusion",)
 _IDLE = (
-    "it only rearranges memory between CPU operators, and the NPU could only copy what the CPU "
-    "passes on for free"
+    "it only rearranges memory beside CPU operators or at the ends of the network, and the NPU "
+    "could only copy what the CPU passes on for free"
 )
 
 
@@ -88,13 +88,13 @@ def _cpu_decision(calls: Sequence[relay.Call]) -> Decision:
     names = list(dict.fromkeys(call_name(call) for call in calls))
     main_calls = [name for name in names if name not in _AROUND]
     operator, origin = " + ".join(names), span_name(calls[-1])
-    for call in reversed(calls):
-        rule = _matching_rule(call, main_calls)
-        if rule is not None:
-            rejection = rule.reject(rule.parse(call))
-            reason = _IDLE if rejection is None else str(rejection)
-            return Decision(operator, origin, None, reason)
-    return Decision(operator, origin, None, _unmatched_reason(names, main_calls))
+    matches = [(call, _matching_rule(call, main_calls)) for call in reversed(calls)]
+    rejections = [rule.reject(rule.parse(call)) for call, rule in matches if rule is not None]
+    if not rejections:
+        return Decision(operator, origin, None, _unmatched_reason(names, main_calls))
+    # A reshape beside the main work has nothing against it.
+    reason = next((str(rejection) for rejection in rejections if rejection is not None), _IDLE)
+    return Decision(operator, origin, None, reason)
 
 
 def explain_partition(mod: tvm.IRModule) -> tuple[Decision, ...]:

@@ -112,6 +112,8 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         super().__init__(*args)
         self.file = file
         self.results = results
+        # What the importer asks of tensors without data that the file answers elsewhere.
+        self.stated: dict[int, Any] = {}
         self.convert_map = {
             name: partial(self._convert, convert) for name, convert in self.convert_map.items()
         }
@@ -143,6 +145,18 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             tensors.pop()
         return tensors
 
+    def get_tensor_value(self, tensor_wrapper: Any, is_sparse: bool = False) -> Any:
+        """Return a constant's data, or what the file states elsewhere of a tensor without data."""
+        stated = self.stated.get(tensor_wrapper.tensor_idx)
+        return super().get_tensor_value(tensor_wrapper, is_sparse) if stated is None else stated
+
+    def convert_transpose_conv(self, op: Any) -> relay.Expr:
+        """Convert a transposed convolution; a shape that is calculated is that of the result."""
+        shape, (result,) = self.get_input_tensors(op)[0], self.get_output_tensors(op)
+        if not self.file.tensors[shape.tensor_idx].is_constant:
+            self.stated[shape.tensor_idx] = result.tensor.ShapeAsNumpy()
+        return super().convert_transpose_conv(op)
+
     def convert_squeeze(self, op: Any) -> relay.Expr:
         """Convert a squeeze; without axes it takes away all dimensions of extent 1."""
         options = tflite.SqueezeOptions()
@@ -152,6 +166,43 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         if table is not None and options.SqueezeDimsLength():
             return super().convert_squeeze(op)
         return relay.squeeze(self.get_tensor_expr(self.get_input_tensors(op)[0]))
+
+    def convert_reverse_v2(self, op: Any) -> relay.Expr:
+        """Convert a reversal of one or several dimensions; TVM's own conversion takes a number."""
+        data, axes = self.get_input_tensors(op)
+        out = self.get_tensor_expr(data)
+        for axis in np.ravel(self.get_tensor_value(axes)):
+            out = relay.reverse(out, int(axis))
+        return out
+
+    def convert_batch_matmul(self, op: Any) -> relay.Expr:
+        """Convert a product of matrices; TVM's own conversion drops scales and zero points."""
+        inputs, (result,) = self.get_input_tensors(op), self.get_output_tensors(op)
+        if any(not tensor.qnn_params for tensor in (*inputs, result)):
+            return super().convert_batch_matmul(op)
+        options = tflite.BatchMatMulOptions()
+        options.Init(op.BuiltinOptions().Bytes, op.BuiltinOptions().Pos)
+        shapes = [tuple(int(n) for n in tensor.tensor.ShapeAsNumpy()) for tensor in inputs]
+        if shapes[0][:-2] != shapes[1][:-2]:
+            raise UserError(f"batches of {list(shapes[0])} and {list(shapes[1])} differ")
+        one, other = (
+            self._matrices(tensor, shape, is_turned)
+            for tensor, shape, is_turned in zip(
+                inputs, shapes, (options.AdjX(), not options.AdjY()), strict=True
+            )
+        )
+        quantized = [tensor.qnn_params for tensor in inputs]
+        zeros = [each["zero_point"] for each in quantized]
+        scales = [each["scale"] for each in quantized]
+        out = relay.qnn.op.batch_matmul(one, other, *zeros, *scales, out_dtype="int32")
+        scale = scales[0].data.numpy() * scales[1].data.numpy()
+        out = self._requantized(out, scale, result, tflite.ActivationFunctionType.NONE)
+        return relay.reshape(out, [int(dim) for dim in result.tensor.ShapeAsNumpy()])
+
+    def _matrices(self, tensor: Any, shape: tuple[int, ...], is_turned: bool) -> relay.Expr:
+        """Return a tensor as batch x rows x columns, rows and columns exchanged if turned."""
+        data = relay.reshape(self.get_tensor_expr(tensor), (-1, *shape[-2:]))
+        return relay.transpose(data, (0, 2, 1)) if is_turned else data
 
     def convert_softmax(self, op: Any) -> relay.Expr:
         """Convert a softmax; TVM's own conversion leaves out the factor beta."""

@@ -48,7 +48,8 @@ def composite_calls(function: relay.Function) -> Iterator[tuple[relay.Call, Rule
             yield expr, rule
 
 
-def _children(expr: relay.Expr) -> list[relay.Expr]:
+def children(expr: relay.Expr) -> list[relay.Expr]:
+    """Return what an expression is made of; bodies of functions are not looked into."""
     if isinstance(expr, relay.Call):
         return list(expr.args)
     if isinstance(expr, relay.Tuple):
@@ -75,14 +76,14 @@ def post_order(root: relay.Expr) -> Iterator[relay.Expr]:
             yield expr
         else:
             stack.append((expr, True))
-            stack += [(child, False) for child in reversed(_children(expr))]
+            stack += [(child, False) for child in reversed(children(expr))]
 
 
 def _variables(body: relay.Expr) -> Iterator[relay.Var]:
     """Yield a composite's variables in the order of operands; twice if used twice: add(x, x)."""
     if isinstance(body, relay.Var):
         yield body
-    for child in _children(body):
+    for child in children(body):
         yield from _variables(child)
 
 

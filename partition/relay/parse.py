@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relay
 
+from tvm_ethosu.partition.arg_max import ArgMaxParams
+from tvm_ethosu.partition.matmul import MatmulParams
 from tvm_ethosu.partition.params import (
     AddParams,
     ClipParams,
@@ -376,15 +378,17 @@ def parse_add(body: relay.Call) -> AddParams:
 def parse_requantize(body: relay.Call) -> RequantizeParams:
     """Parse ``[clip] qnn.requantize``."""
     clip, requantize = _peel(body, "clip")
-    ofm = tensor_type(body)
+    ifm, ofm = tensor_type(requantize.args[0]), tensor_type(body)
+    before = call_name(requantize.args[0]) if ifm.dtype == "int32" else ""
     return RequantizeParams(
         origin=span_name(body),
-        ifm=tensor_type(requantize.args[0]),
+        ifm=ifm,
         ofm=ofm,
         ifm_quant=_quant(requantize.args[1], requantize.args[2]),
         ofm_quant=_quant(requantize.args[3], requantize.args[4]),
         per_channel=any(_array(arg).size > 1 for arg in requantize.args[1:5]),
         clamp=_clamp(clip, ofm.dtype),
+        accumulator_of="" if before == "qnn.requantize" else before,
     )
 
 
@@ -404,6 +408,34 @@ def parse_reduction(body: relay.Call) -> ReduceParams:
         kind=call_name(reduce),
         axes=tuple(sorted(axes)),
         ifm_quant=_quant(requantize.args[1], requantize.args[2]),
+        ofm_quant=_quant(requantize.args[3], requantize.args[4]),
+        clamp=_clamp(clip, ofm.dtype),
+    )
+
+
+def parse_arg_max(body: relay.Call) -> ArgMaxParams:
+    """Parse ``argmax``."""
+    ifm, attrs = tensor_type(body.args[0]), body.attrs
+    rank = len(ifm.dims)
+    given = range(rank) if attrs.axis is None else attrs.axis
+    axes = tuple(sorted(int(axis) % rank for axis in given))
+    return ArgMaxParams(
+        span_name(body), ifm, tensor_type(body), axes, bool(attrs.select_last_index)
+    )
+
+
+def parse_matmul(body: relay.Call) -> MatmulParams:
+    """Parse ``[clip] requantize`` of ``qnn.batch_matmul`` or ``qnn.dense``."""
+    clip, requantize = _peel(body, "clip")
+    product = requantize.args[0]
+    ofm = tensor_type(body)
+    return MatmulParams(
+        origin=span_name(body),
+        ifm=tensor_type(product.args[0]),
+        ofm=ofm,
+        ifm2=tensor_type(product.args[1]),
+        ifm_quant=_quant(product.args[4], product.args[2]),
+        ifm2_quant=_quant(product.args[5], product.args[3]),
         ofm_quant=_quant(requantize.args[3], requantize.args[4]),
         clamp=_clamp(clip, ofm.dtype),
     )

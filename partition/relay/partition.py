@@ -20,6 +20,7 @@ from tvm_ethosu.partition.options import EthosUOptions
 from tvm_ethosu.partition.relay.attrs import FunctionAttrs, write_attrs
 from tvm_ethosu.partition.relay.canonical import canonical
 from tvm_ethosu.partition.relay.legalize import to_npu_graph
+from tvm_ethosu.partition.relay.merge import merge_ready_together
 from tvm_ethosu.partition.relay.prepare import COMPILER, bind_and_type
 from tvm_ethosu.partition.relay.rewrite import (
     add_scratch_results,
@@ -239,4 +240,5 @@ def partition_for_ethosu(
         share_io,
     )
     bound = _bind(mod, params)
-    return _plan(return_idle_functions(_split(bound, mod_name)), options)
+    split = return_idle_functions(_split(bound, mod_name))
+    return _plan(merge_ready_together(split), options)

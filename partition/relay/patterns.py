@@ -42,6 +42,12 @@ def dense() -> DFPattern:
     return _accumulated(is_op("qnn.dense")(wildcard(), *_constants(5)))
 
 
+def matmul(call: str) -> Callable[[], DFPattern]:
+    """Return ``call requantize [clip]`` of two matrices that are both calculated."""
+    product = is_op(call)(wildcard(), wildcard(), *_constants(4))
+    return lambda: _clipped(is_op("qnn.requantize")(product, *_constants(4)))
+
+
 def average_pool() -> DFPattern:
     """Return ``cast avg_pool2d cast [clip]``: the importer averages in int32."""
     widened = is_op("cast")(wildcard())
@@ -82,6 +88,11 @@ def reduction(name: str) -> DFPattern:
     """Return ``cast mean requantize [clip]``, or with another reduction."""
     reduced = is_op(name)(is_op("cast")(wildcard()))
     return _clipped(is_op("qnn.requantize")(reduced, *_constants(4)))
+
+
+def arg_max() -> DFPattern:
+    """Return ``argmax``."""
+    return is_op("argmax")(wildcard())
 
 
 def reshape() -> DFPattern:

@@ -8,7 +8,7 @@ import tvm
 from tvm import relay
 from tvm.relay.expr_functor import ExprMutator
 
-from tvm_ethosu.partition.relay.legalize import composite_calls
+from tvm_ethosu.partition.relay.legalize import composite_calls, post_order
 from tvm_ethosu.partition.relay.prepare import is_npu_function
 
 # Given a call of an NPU function and its new global variable (None if the function is gone).
@@ -54,23 +54,22 @@ class _CompositeInliner(ExprMutator):  # type: ignore[misc]
         return relay.Call(call.op, args, call.attrs, call.type_args, call.span)
 
 
-def replace_npu_functions(
-    mod: tvm.IRModule, functions: Mapping[str, relay.Function], rewrite: Rewrite
+def rebuild(
+    mod: tvm.IRModule,
+    functions: Mapping[str, relay.Function],
+    mutator: Callable[[Mapping[str, relay.GlobalVar]], ExprMutator],
 ) -> tvm.IRModule:
-    """Return the module with these NPU functions instead, and every call of the old ones rewritten.
+    """Return the module with these NPU functions instead, and main as ``mutator`` rewrites it.
 
-    Functions of other code generators stay as they are.
+    ``mutator`` is given the functions' global variables by name. Functions of other code
+    generators stay as they are.
     """
-    old = set(npu_functions(mod))
-    others = {
-        var: function
-        for var, function in mod.functions.items()
-        if var.name_hint not in {*old, "main"}
-    }
+    old = {*npu_functions(mod), "main"}
+    others = {var: fn for var, fn in mod.functions.items() if var.name_hint not in old}
     rebuilt = tvm.IRModule({relay.GlobalVar(name): fn for name, fn in functions.items()} | others)
     rebuilt = relay.transform.InferType()(rebuilt)
     new_vars = {name: rebuilt.get_global_var(name) for name in functions}
-    main = _CallMutator(old, new_vars, rewrite).visit(mod["main"])
+    main = mutator(new_vars).visit(mod["main"])
     rebuilt["main"] = relay.Function(
         main.params, main.body, None, main.type_params, mod["main"].attrs
     )
@@ -79,15 +78,77 @@ def replace_npu_functions(
     return relay.transform.InferType()(rebuilt)
 
 
-def return_idle_functions(mod: tvm.IRModule) -> tvm.IRModule:
-    """Give functions that only rearrange memory back to the CPU: the NPU would only copy."""
-    functions = npu_functions(mod)
-    busy = {
-        name: function
+def replace_npu_functions(
+    mod: tvm.IRModule, functions: Mapping[str, relay.Function], rewrite: Rewrite
+) -> tvm.IRModule:
+    """Return the module with these NPU functions instead, and every call of the old ones rewritten.
+
+    Functions of other code generators stay as they are.
+    """
+    old = set(npu_functions(mod))
+    return rebuild(mod, functions, lambda new_vars: _CallMutator(old, new_vars, rewrite))
+
+
+def _sources(expr: relay.Expr) -> list[relay.Expr]:
+    """Return what hands its value to ``expr``, tuples and their fields looked through."""
+    match expr:
+        case relay.Tuple():
+            return [source for field in expr.fields for source in _sources(field)]
+        case relay.TupleGetItem():
+            return _sources(expr.tuple_value)
+        case _:
+            return [expr]
+
+
+def _neighbours(main: relay.Function) -> list[tuple[str, str]]:
+    """Return who hands a tensor to whom; other calls than of global functions are "" (the CPU)."""
+
+    def name(call: relay.Call) -> str:
+        return str(call.op.name_hint) if isinstance(call.op, relay.GlobalVar) else ""
+
+    return [
+        (name(source), name(expr))
+        for expr in post_order(main.body)
+        if isinstance(expr, relay.Call)
+        for argument in expr.args
+        for source in _sources(argument)
+        if isinstance(source, relay.Call)
+    ]
+
+
+def _idle_functions(mod: tvm.IRModule, functions: Mapping[str, relay.Function]) -> set[str]:
+    """Return the functions that only move data to or from operators of the CPU."""
+    moving = {
+        name
         for name, function in functions.items()
-        if any(rule.does_work for _, rule in composite_calls(function))
+        if not any(rule.does_work for _, rule in composite_calls(function))
     }
-    if busy.keys() == functions.keys():
+    views = {
+        name
+        for name in moving
+        if all(rule.lower is None for _, rule in composite_calls(functions[name]))
+    }
+    # Between the ends of the network, or between NPU functions, nobody else has a use for the data.
+    pairs = _neighbours(mod["main"])
+    idle, busy = views, set(functions)
+    while True:
+        busy = busy - idle
+        beside_cpu = {name for pair in pairs if not busy.issuperset(pair) for name in pair}
+        if not (moving & beside_cpu) - idle:
+            return idle
+        idle = idle | (moving & beside_cpu)
+
+
+def return_idle_functions(mod: tvm.IRModule) -> tvm.IRModule:
+    """Give functions that only rearrange memory for the CPU back to it: the NPU would only copy.
+
+    One that lies between inputs and outputs of the network, or between NPU functions, stays: no
+    copy is saved by giving it back. Views alone go back everywhere, as they are no work at all.
+    """
+    functions = npu_functions(mod)
+    idle = _idle_functions(mod, functions)
+    busy = {name: function for name, function in functions.items() if name not in idle}
+    if not idle:
         return mod
 
     def rewrite(call: relay.Call, var: relay.GlobalVar | None) -> relay.Expr:

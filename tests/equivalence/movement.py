@@ -123,6 +123,11 @@ def transpose(net: NetBuilder, x: Value, axes: Sequence[int]) -> Value:
     return _one(net, "TRANSPOSE", (x, _numbers(net, axes)), shape, "TransposeOptions", {})
 
 
+def reverse(net: NetBuilder, x: Value, axes: Sequence[int]) -> Value:
+    """Add REVERSE_V2."""
+    return _one(net, "REVERSE_V2", (x, _numbers(net, axes)), x.shape, "ReverseV2Options", {})
+
+
 def tile(net: NetBuilder, x: Value, times: Sequence[int]) -> Value:
     """Add TILE."""
     shape = [n * count for n, count in zip(x.shape, times, strict=True)]
@@ -184,7 +189,7 @@ def reduce(
     scale: float | None = None,
     zero_point: int | None = None,
 ) -> Value:
-    """Add MEAN, SUM or REDUCE_MAX; by default in the quantization of its input."""
+    """Add MEAN, SUM, REDUCE_MAX or REDUCE_MIN; by default in the quantization of its input."""
     shape = [1 if axis in axes else n for axis, n in enumerate(x.shape)]
     if not keep:
         shape = [n for axis, n in enumerate(x.shape) if axis not in axes]

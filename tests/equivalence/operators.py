@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from tflite import TensorType
 
 from tests.tflite_builder import NetBuilder
-from tests.tflite_writer import Value
+from tests.tflite_writer import Fields, Tensor, Value
 
 
 def _result_like(net: NetBuilder, x: Value, shape: Sequence[int]) -> Value:
@@ -36,6 +37,33 @@ def relu(net: NetBuilder, x: Value, code: str = "RELU", scale: float | None = No
     """Add RELU or RELU6 as an operator of its own; by default in the quantization of its input."""
     result = net._result(x.shape, scale or x.scale, x.zero_point, "")
     return net._add(code, (x.index,), result, "NONE", {})
+
+
+def arg_max(net: NetBuilder, x: Value, axis: int = -1) -> Value:
+    """Add ARG_MAX with an int32 result."""
+    shape = [n for index, n in enumerate(x.shape) if index != axis % len(x.shape)]
+    result = Value(len(net._tensors), tuple(shape), "int32", (), 0)
+    net._tensors.append(Tensor(result, f"t{result.index}", b"", 0, ()))
+    inputs = (x.index, net._constant(np.array(axis, np.int32)).index)
+    fields: Fields = {0: ("Int8", TensorType.INT32)}
+    return net._add("ARG_MAX", inputs, result, "ArgMaxOptions", fields)
+
+
+def batch_matmul(
+    net: NetBuilder,
+    a: Value,
+    b: Value,
+    *,
+    scale: float,
+    zero_point: int,
+    turned: tuple[bool, bool] = (False, False),
+) -> Value:
+    """Add BATCH_MATMUL; ``turned`` says which of the inputs are given transposed."""
+    rows = a.shape[-1] if turned[0] else a.shape[-2]
+    columns = b.shape[-2] if turned[1] else b.shape[-1]
+    result = net._result((*a.shape[:-2], rows, columns), scale, zero_point, "")
+    fields: Fields = {0: ("Bool", turned[0]), 1: ("Bool", turned[1])}
+    return net._add("BATCH_MATMUL", (a.index, b.index), result, "BatchMatMulOptions", fields)
 
 
 def dense_keeping_dimensions(net: NetBuilder, x: Value, units: int, **options: Any) -> Value:

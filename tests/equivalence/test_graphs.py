@@ -68,18 +68,6 @@ def reshape_between(net: NetBuilder, x: Value) -> tuple[Value, ...]:
 
 
 @family
-def reshape_with_two_consumers(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    view = net.reshape(net.conv2d(x, filters=16), (1, 4, 16, 16))
-    return (net.add(net.conv2d(view, filters=16), net.depthwise(view)),)
-
-
-@family
-def reshape_of_a_tensor_with_another_consumer(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    y = net.conv2d(x, filters=16)
-    return net.conv2d(y, filters=16), net.conv2d(net.reshape(y, (1, 4, 16, 16)), filters=16)
-
-
-@family
 def reshape_of_an_output_is_an_output(net: NetBuilder, x: Value) -> tuple[Value, ...]:
     y = net.conv2d(x, filters=16)
     return y, net.reshape(y, (1, 1024))
@@ -134,33 +122,11 @@ def inverted_bottlenecks(net: NetBuilder, x: Value) -> tuple[Value, ...]:
     return (net.dense(net.avg_pool(x, kernel=(8, 8)), units=10),)
 
 
-def _diamond(net: NetBuilder, x: Value, channels: int) -> Value:
-    left = net.conv2d(x, filters=channels, kernel=(1, 1))
-    right = net.max_pool(
-        net.conv2d(x, filters=channels), kernel=(3, 3), stride=(1, 1), padding="SAME"
-    )
-    return net.add(left, right)
-
-
-@family
-def diamonds_of_mixed_channels(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    for channels in (5, 16, 17, 32, 8):
-        x = _diamond(net, x, channels)
-    return (x,)
-
-
 @family
 def one_tensor_with_many_readers(net: NetBuilder, x: Value) -> tuple[Value, ...]:
     y = net.conv2d(x, filters=16)
     readers = [net.conv2d(y, filters=16), net.max_pool(y), net.quantize(y, 0.3, 5)]
     return (*readers, net.add(y, readers[0]), net.add(y, y), net.dense(y, units=4))
-
-
-@family
-def requantize_between_equal_quantizations(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    y = net.conv2d(x, filters=16)
-    same = net.quantize(y, y.scale, y.zero_point)
-    return (net.add(same, net.quantize(same, same.scale, same.zero_point)),)
 
 
 @family
@@ -221,23 +187,6 @@ def test_family_in_uint8(name: str) -> None:
     else:
         net.output(net.max_pool(net.quantize(x, 0.07, 3)))
     assert_exact_in_uint8(net, ACCELERATORS)
-
-
-def test_weights_shared_by_inputs_of_different_scales() -> None:
-    net = NetBuilder(seed=5)
-    first, second = net.input((1, 6, 6, 8), 0.05, 3), net.input((1, 6, 6, 8), 0.31, -7)
-    y, z = net.conv2d(first, filters=8, bias=False), net.conv2d(second, filters=8, bias=False)
-    operators = net._operators
-    shared = operators[0].inputs[1]
-    operators[1] = type(operators[1])(
-        operators[1].code,
-        (operators[1].inputs[0], shared),
-        operators[1].outputs,
-        operators[1].options,
-        operators[1].fields,
-    )
-    net.output(net.add(y, z))
-    assert_exact(net.build(), ACCELERATORS, plans=PLANS)
 
 
 def test_constants_shared_by_additions() -> None:

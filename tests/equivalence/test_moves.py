@@ -1,6 +1,6 @@
 """Concatenations, slices, pads, transpositions and their like against TFLite Micro.
 
-Each stands between two operators that compute: alone the NPU would not take it.
+Each stands between two operators that compute, and once alone between the ends of a network.
 """
 
 from __future__ import annotations
@@ -218,6 +218,17 @@ def test_tile(times: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(result, np.tile(data, times))
 
 
+@pytest.mark.parametrize("axes", [(3,), (1,), (1, 2), (-2,)])
+def test_reverse(axes: tuple[int, ...]) -> None:
+    # TFLite Micro has no such operator; numpy's means the same.
+    net = NetBuilder(seed=3)
+    net.output(m.reverse(net, net.input((1, 4, 5, 6)), axes))
+    data = np.random.default_rng(3).integers(-128, 128, (1, 4, 5, 6)).astype(np.int8)
+    network = partition(net.build())
+    (result,) = run_on_npu(network, load(network, "ethos-u55-128"), [data])
+    np.testing.assert_array_equal(result, np.flip(data, axes))
+
+
 # --- families: where compilers have gone wrong ----------------------------------------------------
 
 Family = Callable[[NetBuilder, Value], tuple[Value, ...]]
@@ -231,50 +242,10 @@ def family(make: Family) -> Family:
 
 
 @family
-def one_tensor_in_two_concats(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    a, b = net.max_pool(x, stride=(1, 1)), net.avg_pool(x, stride=(1, 1))
-    return m.concat(net, (a, b), 3), m.concat(net, (b, a, a), 3)
-
-
-@family
 def concat_of_a_network_input_and_a_constant(net: NetBuilder, x: Value) -> tuple[Value, ...]:
     data = np.arange(64 * 3, dtype=np.int8).reshape(1, 8, 8, 3)
     constant = net.constant(data, x.scale, x.zero_point)
     return (net.max_pool(m.concat(net, (x, constant), 3)),)
-
-
-@family
-def concat_is_an_output_and_read_inside(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    y = m.concat(net, (net.max_pool(x, stride=(1, 1)), net.avg_pool(x, stride=(1, 1))), 2)
-    return y, net.conv2d(y, filters=16)
-
-
-@family
-def split_halves_in_reverse_order(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    first, second = m.split(net, net.conv2d(x, filters=32), 2, 3)
-    return net.add(second, first), m.concat(net, (second, first), 3)
-
-
-@family
-def slice_of_a_tensor_with_another_consumer(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    y = net.conv2d(x, filters=16)
-    part = m.slice_(net, y, (0, 2, 1, 3), (1, 5, 6, 7))
-    return net.conv2d(part, filters=4), net.conv2d(y, filters=4)
-
-
-@family
-def diamonds_of_concats(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    for filters in (5, 16, 17):
-        left = net.conv2d(x, filters=filters, kernel=(1, 1))
-        right = net.max_pool(left, kernel=(3, 3), stride=(1, 1), padding="SAME")
-        x = net.conv2d(m.concat(net, (left, right), 3), filters=filters)
-    return (x,)
-
-
-@family
-def pad_shared_by_two_convolutions(net: NetBuilder, x: Value) -> tuple[Value, ...]:
-    y = m.pad(net, net.conv2d(x, filters=9), ((0, 0), (1, 1), (1, 1), (0, 0)))
-    return net.conv2d(y, filters=4, padding="VALID"), net.depthwise(y, padding="VALID")
 
 
 @family
@@ -321,6 +292,27 @@ def test_a_folded_pad_is_no_operator() -> None:
     net.output(*pad_in_front_of_convolutions(net, net.input((1, 8, 8, 8))))
     (graph,) = partition(net.build()).graphs.values()
     assert [type(op).__name__ for op in graph.ops] == ["Conv2D", "DepthwiseConv2D"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("tile", "split_v")])
+def test_movement_alone(kind: str) -> None:
+    net = NetBuilder(seed=9)
+    net.output(KINDS[kind](net, net.input((1, 6, 4, 9)), np.random.default_rng(9)))
+    assert assert_exact(net.build(), ("ethos-u55-32",)).graphs
+
+
+def test_movement_between_an_input_and_a_cpu_operator_stays_there() -> None:
+    net = NetBuilder(seed=2)
+    x = net.input((1, 4, 4, 8))
+    net.output(net.log_softmax(m.transpose(net, x, (0, 3, 1, 2))), m.tile(net, x, (1, 1, 2, 1)))
+    (graph,) = partition(net.build()).graphs.values()
+    assert [tuple(op.ofm.shape.__dict__.values()) for op in graph.ops] == [(1, 4, 8, 8)]
+
+
+def test_views_alone_stay_on_the_cpu() -> None:
+    net = NetBuilder(seed=2)
+    net.output(net.reshape(net.input((1, 4, 4, 8)), (1, 128)))
+    assert not partition(net.build()).graphs
 
 
 def test_movement_between_cpu_operators_stays_there() -> None:

@@ -1,4 +1,4 @@
-"""QUANTIZE between 8-bit types against TFLite Micro: all values, all shapes."""
+"""QUANTIZE between types against TFLite Micro: all 8-bit values, all shapes, 32 bits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.equivalence.cases import CHANNELS, SEEDS, TWO_ACCELERATORS, float32, scales
-from tests.equivalence.harness import Array, assert_exact, examples_of
+from tests.equivalence.harness import Array, assert_exact, examples_of, partition
 from tests.tflite_builder import NetBuilder
 
 TYPES = (("int8", "int8"), ("int8", "uint8"), ("uint8", "int8"))
@@ -85,3 +85,55 @@ def test_scales_far_from_one(exponent: int) -> None:
         ("int8", "int8"), 2.0**exponent, 0.7, (100, 120), shape, 1, ("ethos-u55-256",)
     )
     check(case)
+
+
+# --- 32 bits --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Words:
+    """One change from or to int32; ``ratio`` is the factor."""
+
+    narrow: str
+    is_widening: bool
+    ratio: float
+    zero_point: int
+    shape: tuple[int, ...]
+    seed: int
+    accelerators: tuple[str, ...]
+
+
+WORDS = st.builds(
+    Words,
+    st.sampled_from(("int8", "int16")),
+    st.booleans(),
+    st.one_of(scales(-33, -1), scales(-12, -2)),
+    st.integers(-128, 127),
+    SHAPES,
+    SEEDS,
+    TWO_ACCELERATORS,
+)
+
+
+def check_words(case: Words) -> None:
+    """Compare one change from or to int32."""
+    types = (case.narrow, "int32") if case.is_widening else ("int32", case.narrow)
+    zero_point = case.zero_point if case.narrow == "int8" else 0
+    zeros = (zero_point, 0) if case.is_widening else (0, zero_point)
+    ratio = case.ratio * 2**13 if case.is_widening else case.ratio
+    net = NetBuilder(types[0], seed=case.seed)
+    x = net.input(case.shape, 0.1, zeros[0])
+    net.output(net.quantize(x, float32(0.1 / ratio), zeros[1], types[1]))
+    assert_exact(net.build(), case.accelerators, case.seed)
+
+
+test_words, test_words_thoroughly = examples_of(WORDS, check_words)
+
+
+def test_the_sums_of_a_cpu_operator_are_not_taken_over() -> None:
+    net = NetBuilder(seed=1)
+    y = net.conv2d(net.input((1, 20, 20, 8)), filters=8, stride=(4, 4), per_channel=False)
+    net.output(y)
+    network = partition(net.build())
+    assert not network.graphs
+    assert any("stride in height is 4" in reason for reason in network.cpu_reasons.values())

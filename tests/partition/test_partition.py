@@ -4,8 +4,10 @@ import pytest
 import tvm
 from tvm import relay
 
+from tests.equivalence.movement import split, unpack
 from tests.partition.networks import partition, residual, two_functions
 from tests.tflite_builder import NetBuilder
+from tvm_ethosu.backend.report import operator_rows
 from tvm_ethosu.partition import explain_partition, partition_for_ethosu
 from tvm_ethosu.partition.relay.legalize import to_npu_graph
 from tvm_ethosu.partition.relay.rewrite import npu_functions
@@ -67,6 +69,47 @@ def test_an_operator_over_a_limit_stays_with_the_value_as_reason() -> None:
     (decision,) = [d for d in explain_partition(module) if not d.on_npu]
     assert decision.reason == "stride in height is 4, the NPU takes 1 to 3"
     assert len(npu_functions(module)) == 1
+
+
+def test_heads_without_a_common_operator_are_one_function() -> None:
+    net = NetBuilder("int8", seed=1)
+    x, y = net.input((1, 4, 4, 8)), net.input((1, 4, 4, 8))
+    net.output(net.conv2d(x, filters=4), net.add(x, y), net.max_pool(y), *split(net, x, 2, 3))
+    (graph,) = _graphs(partition(parse_tflite(net.build())))
+    assert (len(graph.inputs), len(graph.outputs)) == (2, 5)
+
+
+def test_functions_that_wait_for_other_cpu_operators_stay_apart() -> None:
+    net = NetBuilder("int8", seed=1)
+    x, y = net.input((1, 4, 4, 8)), net.input((1, 4, 4, 8))
+    late = net.log_softmax(y)
+    net.output(net.conv2d(x, filters=4), net.max_pool(late), net.conv2d(late, filters=3))
+    graphs = _graphs(partition(parse_tflite(net.build())))
+    assert sorted(len(graph.ops) for graph in graphs) == [1, 2]
+
+
+def test_functions_one_after_the_other_are_not_merged_around_the_cpu() -> None:
+    net = NetBuilder("int8", seed=1)
+    x = net.input((1, 4, 4, 8))
+    first, other = net.conv2d(x, filters=8), net.max_pool(x)
+    second = net.conv2d(net.log_softmax(first), filters=8)
+    net.output(second, net.max_pool(net.log_softmax(other)))
+    graphs = _graphs(partition(parse_tflite(net.build())))
+    assert sorted(len(graph.ops) for graph in graphs) == [1, 1, 2]
+
+
+def test_results_of_a_split_have_names_of_their_own() -> None:
+    net = NetBuilder("int8", seed=1)
+    x = net.input((1, 4, 4, 8))
+    first, second = split(net, net.max_pool(x, kernel=(1, 1), stride=(1, 1)), 2, 3)
+    net.output(first, *unpack(net, second, 1))
+    file = parse_tflite(net.build())
+    module = partition(file)
+    (graph,) = _graphs(module)
+    names = [file.tensors[index].name for index in file.outputs]
+    assert [graph.tensors[output].origin for output in graph.outputs] == names
+    rows = operator_rows(file, explain_partition(module))
+    assert [(row.name, row.reason) for row in rows if not row.npu_function] == []
 
 
 def test_a_partitioned_module_is_not_partitioned_again() -> None:
