@@ -18,6 +18,9 @@ from tvm_ethosu.scheduler.layouts import Layouts, can_be_bricks, choose_layouts
 from tvm_ethosu.scheduler.ports import Block, Hardware, Timed
 from tvm_ethosu.scheduler.stripes import Rows, cut_op, input_rows
 
+# Of a dense layer's depths that are within so much of the best, so many are compared exactly.
+_NEARLY = 1.005
+_TRIED = 4
 # Padded bricks must save so much of a graph's cycles.
 _WORTHWHILE = 0.005
 
@@ -57,6 +60,10 @@ class _Blocks:
 
     timed: Mapping[_Cut, Timed]
     parameter_bytes: int
+
+    def cycles(self, counts: Mapping[_Cut, int]) -> float:
+        """Return the cycles of cuts that are made so often."""
+        return sum(count * self.timed[cut].cycles for cut, count in counts.items())
 
     def choice(self, cuts: Sequence[_Cut]) -> OpChoice:
         """Return those of steps in their order."""
@@ -151,7 +158,21 @@ class Estimator:
         def cycles(depth: int) -> float:
             return sum(counts[cut] * options[cut][depth].cycles for cut in options)
 
-        return min(sorted(common, reverse=True), key=cycles, default=None)
+        best = min(sorted(common, reverse=True), key=cycles, default=None)
+        if best is None or not self._reads_weights_once(index):
+            return best
+        # What decides is how long its weights are, which each depth encodes a little differently.
+        near = sorted(d for d in common if cycles(d) <= cycles(best) * _NEARLY)
+        tried = {best, *near[:: max(1, len(near) // _TRIED)]}
+        return min(
+            sorted(tried, reverse=True),
+            key=lambda depth: self._blocks(index, examples, depth, in_sram=in_sram).cycles(counts),
+        )
+
+    def _reads_weights_once(self, index: int) -> bool:
+        """Return whether an operator is a dense layer, which has one position."""
+        op = self.graph.ops[index]
+        return isinstance(op, Conv2D) and op.ofm.shape.h == op.ofm.shape.w == 1
 
     def _blocks(
         self, index: int, examples: Mapping[_Cut, Rows], depth: int | None, *, in_sram: bool
@@ -170,8 +191,8 @@ class Estimator:
         key, cuts = (index, rows.start, rows.stop), self._known.cuts
         if key not in cuts:
             op = self.graph.ops[index]
-            read = (input_rows(op, operand, rows).count for operand in op.inputs)
-            cuts[key] = rows.count, *read
+            read = (input_rows(op, operand, rows).height for operand in op.inputs)
+            cuts[key] = rows.height, *read
         return cuts[key]
 
     def _by_depth(self, index: int, rows: Rows, cut: _Cut, in_sram: bool) -> Mapping[int, Timed]:

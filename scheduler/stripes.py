@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tvm_ethosu.scheduler.arch import MAX_DIM
 from tvm_ethosu.scheduler.ir import (
@@ -28,15 +29,14 @@ from tvm_ethosu.scheduler.ir import (
 )
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Rows ``[start, stop)`` of a feature map."""
+class Rows(NamedTuple):
+    """Rows ``[start, stop)`` of a feature map; there are many of them, hence no dataclass."""
 
     start: int
     stop: int
 
     @property
-    def count(self) -> int:
+    def height(self) -> int:
         """Return how many rows these are."""
         return self.stop - self.start
 
@@ -54,16 +54,48 @@ def input_rows(op: NpuOp, operand: Operand, rows: Rows) -> Rows:
 
     Padding is not among them: rows outside of the operand are cut off.
     """
-    if operand.shape.h == 1:
-        return Rows(0, 1)
-    if isinstance(op, Move):
-        return Rows(0, operand.shape.h)
+    return _window(op, operand).rows(rows)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """How an operator reads the rows of an operand of so many: those of its windows, or all."""
+
+    height: int
+    stride: int = 1
+    extent: int = 1
+    above: int = 0
+    is_whole: bool = False
+
+    def rows(self, made: Rows) -> Rows:
+        """Return the rows that are read to make rows of the OFM."""
+        if self.is_whole:
+            return Rows(0, self.height)
+        start = made.start * self.stride - self.above
+        stop = (made.stop - 1) * self.stride + self.extent - self.above
+        return Rows(max(0, start), min(self.height, stop))
+
+
+def _window(op: NpuOp, operand: Operand) -> _Window:
+    height = operand.shape.h
+    if height == 1 or isinstance(op, Move):
+        return _Window(height, is_whole=True)
     if not isinstance(op, Conv2D | DepthwiseConv2D | Pool):
-        return rows
-    kernel, top = op.kernel, op.padding.top
-    start = rows.start * kernel.stride_h - top
-    stop = (rows.stop - 1) * kernel.stride_h + kernel.dilated_h - top
-    return Rows(max(0, start), min(operand.shape.h, stop))
+        return _Window(height)
+    kernel = op.kernel
+    return _Window(height, kernel.stride_h, kernel.dilated_h, op.padding.top)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """One operand of an operator, with its window."""
+
+    tensor: str
+    window: _Window
+
+
+def _reads(op: NpuOp) -> tuple[_Read, ...]:
+    return tuple(_Read(operand.tensor, _window(op, operand)) for operand in op.inputs)
 
 
 def _padding(op: Conv2D | DepthwiseConv2D | Pool, rows: Rows) -> Padding:
@@ -77,7 +109,7 @@ def _padding(op: Conv2D | DepthwiseConv2D | Pool, rows: Rows) -> Padding:
 
 def _cut(operand: Operand, rows: Rows) -> Operand:
     shape = operand.shape
-    return replace(operand, shape=Shape(1, rows.count, shape.w, shape.c))
+    return replace(operand, shape=Shape(1, rows.height, shape.w, shape.c))
 
 
 def cut_op(op: NpuOp, rows: Rows) -> NpuOp:
@@ -114,10 +146,14 @@ class Direction:
         """Return rows of a feature map of this height, counted the other way if need be."""
         return _mirror(rows, height) if self.upwards else rows
 
-    def input_rows(self, op: NpuOp, operand: Operand, rows: Rows) -> Rows:
-        """Return what ``input_rows`` returns, all counted from where the stripes begin."""
-        real = input_rows(op, operand, self.seen(rows, op.ofm.shape.h))
-        return self.seen(real, operand.shape.h)
+    def rows_read(self, window: _Window, rows: Rows, height: int) -> Rows:
+        """Return the rows that are read to make rows, all counted from where the stripes begin.
+
+        ``height`` is the OFM's.
+        """
+        if not self.upwards:
+            return window.rows(rows)
+        return self.seen(window.rows(self.seen(rows, height)), window.height)
 
 
 DOWNWARDS = Direction()
@@ -170,6 +206,7 @@ class _Demand:
         self.writers: dict[str, list[int]] = {}
         for index in range(start, stop):
             self.writers.setdefault(graph.ops[index].ofm.tensor, []).append(index)
+        self.reads = {index: _reads(graph.ops[index]) for index in range(start, stop)}
         self.made = dict.fromkeys(range(start, stop), 0)
         self.steps: list[Step] = []
 
@@ -180,34 +217,33 @@ class _Demand:
         whole = op.ofm.tensor not in self.graph.rolling_tensors
         while (start := self.made[index]) < stop:
             rows = Rows(start, height if whole else min(stop, start + self.most_rows))
-            for operand in op.inputs:
-                for writer in self.writers.get(operand.tensor, ()):
-                    self.ensure(writer, self._needed(op, operand, rows))
+            for read in self.reads[index]:
+                for writer in self.writers.get(read.tensor, ()):
+                    self.ensure(writer, self._needed(read, rows, height))
             self.steps.append(Step(index, self.direction.seen(rows, height)))
             self.made[index] = rows.stop
 
     def finish(self, source: str, rows: int) -> None:
         """Let all operators that read a tensor go on until they don't need its first rows."""
         for index in list(self.made):
-            op = self.graph.ops[index]
-            for operand in op.inputs:
-                if operand.tensor == source:
-                    self.ensure(index, self._made_without(index, operand, rows))
+            for read in self.reads[index]:
+                if read.tensor == source:
+                    self.ensure(index, self._made_without(index, read, rows))
 
-    def _made_without(self, index: int, operand: Operand, rows: int) -> int:
+    def _made_without(self, index: int, read: _Read, rows: int) -> int:
         """Return how many rows an operator must have made to need only rows from ``rows`` on."""
-        op, made = self.graph.ops[index], self.made[index]
-        height = op.ofm.shape.h
+        made, height = self.made[index], self.graph.ops[index].ofm.shape.h
         while made < height:
-            if self.direction.input_rows(op, operand, Rows(made, made + 1)).start >= rows:
+            one = Rows(made, made + 1)
+            if self.direction.rows_read(read.window, one, height).start >= rows:
                 break
             made += 1
         return made
 
-    def _needed(self, op: NpuOp, operand: Operand, rows: Rows) -> int:
-        if operand.tensor not in self.graph.rolling_tensors:
-            return self.graph.tensors[operand.tensor].shape.h
-        return self.direction.input_rows(op, operand, rows).stop
+    def _needed(self, read: _Read, rows: Rows, height: int) -> int:
+        if read.tensor not in self.graph.rolling_tensors:
+            return self.graph.tensors[read.tensor].shape.h
+        return self.direction.rows_read(read.window, rows, height).stop
 
 
 def segment_steps(
@@ -265,13 +301,15 @@ def row_use(graph: NpuGraph, steps: Sequence[Step], direction: Direction = DOWNW
     """Return the rows that steps write and read."""
     writes: dict[str, list[tuple[int, Rows]]] = {}
     reads: dict[str, list[tuple[int, Rows]]] = {}
+    windows = {index: _reads(graph.ops[index]) for index in {step.op for step in steps}}
     for position, step in enumerate(steps):
         op = graph.ops[step.op]
-        rows = direction.seen(step.rows, op.ofm.shape.h)
+        height = op.ofm.shape.h
+        rows = direction.seen(step.rows, height)
         writes.setdefault(op.ofm.tensor, []).append((position, rows))
-        for operand in op.inputs:
-            seen = direction.input_rows(op, operand, rows)
-            reads.setdefault(operand.tensor, []).append((position, seen))
+        for read in windows[step.op]:
+            seen = direction.rows_read(read.window, rows, height)
+            reads.setdefault(read.tensor, []).append((position, seen))
     return RowUse(writes, reads)
 
 

@@ -142,7 +142,7 @@ def _kind(op: NpuOp) -> str:
 
 def _stripe_rows(schedule: Schedule, op: int) -> int | None:
     """Return how many rows an operator makes at a time, or None if it makes all at once."""
-    rows = [step.rows.count for step in schedule.steps if step.op == op]
+    rows = [step.rows.height for step in schedule.steps if step.op == op]
     return max(rows) if len(rows) > 1 else None
 
 

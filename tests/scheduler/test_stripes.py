@@ -134,8 +134,8 @@ def test_the_rows_of_a_fine_segment_are_made_few_at_a_time() -> None:
     """A chain of 3x3 windows asks for ever more rows at once, unless each waits for the next."""
     graph = chain([Shape(1, 32, 4, 16)] * 6, kernel=3)
     coarse, fine = (_steps(graph, Stripes(1, fine), DOWNWARDS) for fine in (False, True))
-    assert max(step.rows.count for step in coarse) == 5
-    assert {step.rows.count for step in fine} == {1}
+    assert max(step.rows.height for step in coarse) == 5
+    assert {step.rows.height for step in fine} == {1}
     rows = [rolling_rows(row_use(graph, steps)) for steps in (coarse, fine)]
     assert sum(rows[1].values()) < sum(rows[0].values())
 
@@ -177,5 +177,5 @@ def test_dead_rows_are_not_made() -> None:
     graph = random_chain(0, strides=True)
     made = {}
     for step in _steps(graph, Stripes(1), DOWNWARDS):
-        made[step.op] = made.get(step.op, 0) + step.rows.count
+        made[step.op] = made.get(step.op, 0) + step.rows.height
     assert all(made[i] <= op.ofm.shape.h for i, op in enumerate(graph.ops))
