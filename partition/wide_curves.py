@@ -40,7 +40,8 @@ _ALL = np.arange(DType.I16.minimum, DType.I16.maximum + 1)
 _STEPS = 3 * 4096
 _LARGEST_STEP = (2**15 - 1) / _STEPS
 _SMALLEST_STEP = 2.0**-31 / _STEPS
-# Within this distance of the logarithm a scale counts as a power of two, with other arithmetic.
+# Within this distance of these logarithms a scale is one of two powers, with simpler arithmetic.
+_POWERS_OF_TWO = (-12, -11)
 _POWER_OF_TWO = 0.001
 _LOGARITHM_ERROR = 1e-5
 
@@ -75,9 +76,8 @@ def _argument_factors(params: CurveParams) -> Factors:
 
 def _kind_of_scale_is_certain(scale: float) -> bool:
     """Return whether TFLite and Vela agree on what is a power of two."""
-    logarithm = math.log2(scale)
-    distance = abs(logarithm - round(logarithm))
-    return abs(distance - _POWER_OF_TWO) > _LOGARITHM_ERROR
+    distances = (abs(math.log2(scale) - power) for power in _POWERS_OF_TWO)
+    return all(abs(distance - _POWER_OF_TWO) > _LOGARITHM_ERROR for distance in distances)
 
 
 def _curve(curve: Curve) -> Callable[[CurveParams, str, str, str], Lowered]:

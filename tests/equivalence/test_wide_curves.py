@@ -46,13 +46,19 @@ def check(case: WideCurve) -> None:
     assert_exact(case.build(), (case.accelerator,), inputs=[[_values()]])
 
 
+def _is_certain(scale: float) -> bool:
+    """Return whether TFLite Micro takes a scale, and it is not just about to be a power of two."""
+    border = min(abs(abs(np.log2(scale) - power) - 0.001) for power in (-12, -11))
+    return scale < 8 / 3 and border > 1e-5
+
+
 @st.composite
 def wide_curves(draw: st.DrawFn, code: str) -> WideCurve:
     """Draw scales up to the ends of what TFLite Micro takes; powers of two are special there."""
     near = st.sampled_from((-12, -11, -10)).flatmap(
         lambda e: st.sampled_from((1, 1.0004, 0.9996, 1.002)).map(lambda f: float32(f * 2.0**e))
     )
-    curved = st.one_of(near, scales(-16, -8), scales(-40, 1).filter(lambda s: s < 8 / 3))
+    curved = st.one_of(near, scales(-16, -8), scales(-40, 1)).filter(_is_certain)
     ratio = st.one_of(st.just(1.0), scales(-6, 6), scales(-20, 14))
     return WideCurve(
         code,
@@ -89,6 +95,7 @@ def test_in_a_network_on_all_accelerators() -> None:
 
 REFUSED = {
     "input scale is 2.7": WideCurve("TANH", float32(2.7)),
+    "input scale is 0.00024431": WideCurve("TANH", float32(2.0**-11.999)),
     "input scale is 1e-14": WideCurve("LOGISTIC", float32(1e-14)),
     "factor to the output is 40000": WideCurve("ABS", 1.0, 40000.0),
     "lower slope is -0.5": WideCurve("LEAKY_RELU", 0.01, 1.0, -0.5),
