@@ -94,7 +94,7 @@ def check(case: Pair) -> None:
 
 
 def _tests(code: str, dtype: str) -> tuple[Any, Any]:
-    return examples_of(pairs(code, dtype), check, quick=10)
+    return examples_of(pairs(code, dtype), check, quick=6)
 
 
 test_difference, test_difference_thoroughly = _tests("SQUARED_DIFFERENCE", "int8")

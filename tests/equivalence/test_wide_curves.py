@@ -89,9 +89,9 @@ def wide_curves(draw: st.DrawFn, code: str) -> WideCurve:
 
 
 test_logistic, test_logistic_thoroughly = examples_of(wide_curves("LOGISTIC"), check, quick=4)
-test_tanh, test_tanh_thoroughly = examples_of(wide_curves("TANH"), check, quick=6)
-test_abs, test_abs_thoroughly = examples_of(wide_curves("ABS"), check, quick=6)
-test_leaky_relu, test_leaky_relu_thoroughly = examples_of(wide_curves("LEAKY_RELU"), check, quick=6)
+test_tanh, test_tanh_thoroughly = examples_of(wide_curves("TANH"), check, quick=4)
+test_abs, test_abs_thoroughly = examples_of(wide_curves("ABS"), check, quick=4)
+test_leaky_relu, test_leaky_relu_thoroughly = examples_of(wide_curves("LEAKY_RELU"), check, quick=4)
 
 
 test_rsqrt, test_rsqrt_thoroughly = examples_of(wide_curves("RSQRT"), check, quick=2)
