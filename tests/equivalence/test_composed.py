@@ -120,6 +120,12 @@ REFUSED = {
     "factor of the square is 4, the NPU takes below 1": Pair(
         "SQUARED_DIFFERENCE", "int16", (WHOLE, WHOLE), (1.0, 1.0, 1.0)
     ),
+    "input type is uint8, the NPU takes int8 or int16": Pair(
+        "SQUARED_DIFFERENCE", "uint8", (WHOLE, WHOLE), (0.1, 0.1, 0.1), (3, 3, 3)
+    ),
+    "input shape is 1x1x1x20, the NPU takes the output's shape": Pair(
+        "PRELU", "int8", ((1, 1, 1, 20), WHOLE), (0.1, 0.1, 0.1)
+    ),
     "factor of negative values is 512, the NPU takes positive and below 128": Pair(
         "PRELU", "int16", (WHOLE, (20,)), (1.0, 512.0, 1.0)
     ),

@@ -141,6 +141,13 @@ def test_over_a_limit_it_stays_on_the_cpu(reason: str) -> None:
     assert reason in found
 
 
+def test_zero_points_stay_on_the_cpu() -> None:
+    net = NetBuilder("int16")
+    net.output(net.curve("ABS", net.input((1, 4)), 0.001, 7))
+    (found,) = partition(net.build()).cpu_reasons.values()
+    assert found == "output zero point is 7, the NPU takes 0 for int16"
+
+
 def test_other_scales_than_tflites_stay_on_the_cpu() -> None:
     net = NetBuilder("int16")
     net.output(net.curve("TANH", net.input((1, 4)), 0.001, 0))
