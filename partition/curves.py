@@ -23,7 +23,14 @@ from tvm_ethosu.partition.lower import Lowered, elementwise_shape, to_shape
 from tvm_ethosu.partition.params import CurveParams, OpParams
 from tvm_ethosu.partition.quantize import quantize_multiplier
 from tvm_ethosu.partition.report import Rejection
-from tvm_ethosu.partition.wide_curves import WIDE_CURVES, leaky_relu_slopes, lower_wide_curve
+from tvm_ethosu.partition.wide_curves import (
+    WIDE_CURVES,
+    leaky_relu_slopes,
+    lower_wide_curve,
+    rsqrt_factor,
+    rsqrt_factors,
+)
+from tvm_ethosu.partition.wide_rsqrt import FRACTION_BITS
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import Clamp, Constant, DType, Operand, Requantize, Rescale
 
@@ -119,25 +126,18 @@ def _abs(params: CurveParams) -> list[int]:
 
 # --- inverse square root --------------------------------------------------------------------------
 
-# Bits behind the point while both factors are multiplied.
-_FRACTION_BITS = 20
-
-
-def _rsqrt_factor(params: CurveParams) -> float:
-    return 1 / (math.sqrt(params.ifm_quant.scale) * params.ofm_quant.scale)
-
 
 def _rsqrt(params: CurveParams) -> list[int]:
     """Return 1 / sqrt(x); the largest value where x is not positive, which TFLite refuses."""
-    factor = _factor(_rsqrt_factor(params))
+    factor = _factor(rsqrt_factor(params))
 
     def result(value: int) -> int:
         x = value - params.ifm_quant.zero_point
         if x <= 0:
             return DType.I8.maximum
         multiplier, shift = fp.inverse_root(x)
-        inverse = fp.rescaled(1, multiplier, shift - _FRACTION_BITS)
-        scaled = fp.rescaled(inverse, factor.multiplier, factor.shift + _FRACTION_BITS)
+        inverse = fp.rescaled(1, multiplier, shift - FRACTION_BITS)
+        scaled = fp.rescaled(inverse, factor.multiplier, factor.shift + FRACTION_BITS)
         return _limited(params, scaled + params.ofm_quant.zero_point)
 
     return [result(value) for value in _values(params)]
@@ -306,8 +306,7 @@ def _factors(params: CurveParams) -> list[tuple[str, float, bool]]:
             ("factor to the gate", to_gate, quantize_multiplier(to_gate) is not None),
         ]
     if params.function == "rsqrt":
-        factor = _rsqrt_factor(params)
-        return [("factor to the output", factor, 2.0**-11 <= factor < 2.0**20)]
+        return rsqrt_factors(params)
     named = [("factor to the output", _ratio(params))]
     if params.function == "leaky_relu":
         named = list(zip(("upper slope", "lower slope"), leaky_relu_slopes(params), strict=True))

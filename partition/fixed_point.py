@@ -16,7 +16,7 @@ _MIN = -(1 << 31)
 _EXP_MINUS_EIGHTH = 1895147668
 _THIRD = 715827883
 # sqrt(1/2) in Q0.31.
-_ROOT_OF_HALF = 1518500250
+ROOT_OF_HALF = 1518500250
 _EXP_MINUS_POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
 
 # 48/17, -32/17 and 1 in Q2.29: the first guess of an inverse.
@@ -104,7 +104,7 @@ def inverse_root(value: int) -> tuple[int, int]:
     for _ in range(5):
         cube = saturate(high_multiply(high_multiply(x, x), x) << 6)
         x = saturate((high_multiply(three_halves, x) - high_multiply(half, cube)) << 3)
-    multiplier, shift = high_multiply(x, _ROOT_OF_HALF), 11 - pairs
+    multiplier, shift = high_multiply(x, ROOT_OF_HALF), 11 - pairs
     return (multiplier, 31 + shift) if shift >= 0 else (multiplier << -shift, 31)
 
 

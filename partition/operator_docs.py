@@ -12,7 +12,8 @@ _HEAD = """# Operators that run on the NPU
 Made from `partition/rules.py` by `make docs`; don't edit. Types are int8, uint8 and int16 where
 no limit says less. What breaks a limit stays on the CPU, and `tvm-ethosu explain MODEL.tflite`
 says which limit with which value. Numbers are those of TFLite Micro's reference kernels, bit by
-bit; the tests that prove it are in `tests/equivalence`.
+bit; the tests that prove it are in `tests/equivalence`. Where it has no kernel (uint8, quantized
+EXP, LOG and GELU, RESIZE_BILINEAR of int16) they follow TFLite's reference kernels.
 
 | TFLite operator | Relay (as TVM imports it) | realised as |
 |---|---|---|

@@ -208,7 +208,13 @@ _FLOAT_CURVES = (
         for name, tflite, call, pattern, wide in (
             ("exp", "EXP", "power", own_islands.exp, _INTERPOLATED),
             ("log", "LOG", "log2", own_islands.log, _INTERPOLATED),
-            ("rsqrt", "RSQRT", "sqrt", own_islands.rsqrt, ""),
+            (
+                "rsqrt",
+                "RSQRT",
+                "sqrt",
+                own_islands.rsqrt,
+                "; int16: 47 operations in 32 bits, five steps of Newton-Raphson",
+            ),
             ("elu", "ELU", "where", own_islands.elu, ""),
             ("gelu", "GELU", "erf", own_islands.gelu, ""),
             ("gelu_approximate", "GELU (approximate)", "tanh", own_islands.gelu_approximate, ""),

@@ -18,6 +18,7 @@ from tvm_ethosu.partition.lower import Lowered, elementwise_shape, to_shape
 from tvm_ethosu.partition.params import CurveParams
 from tvm_ethosu.partition.quantize import quantize_multiplier
 from tvm_ethosu.partition.sequence import OpSequence
+from tvm_ethosu.partition.wide_rsqrt import FRACTION_BITS, lower_wide_rsqrt
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import (
     Clamp,
@@ -40,7 +41,8 @@ _ALL = np.arange(DType.I16.minimum, DType.I16.maximum + 1)
 _STEPS = 3 * 4096
 _LARGEST_STEP = (2**15 - 1) / _STEPS
 _SMALLEST_STEP = 2.0**-31 / _STEPS
-# Within this distance of the logarithm a scale counts as a power of two, with other arithmetic.
+# Within this distance of these logarithms a scale is one of two powers, with simpler arithmetic.
+_POWERS_OF_TWO = (-12, -11)
 _POWER_OF_TWO = 0.001
 _LOGARITHM_ERROR = 1e-5
 
@@ -75,9 +77,8 @@ def _argument_factors(params: CurveParams) -> Factors:
 
 def _kind_of_scale_is_certain(scale: float) -> bool:
     """Return whether TFLite and Vela agree on what is a power of two."""
-    logarithm = math.log2(scale)
-    distance = abs(logarithm - round(logarithm))
-    return abs(distance - _POWER_OF_TWO) > _LOGARITHM_ERROR
+    distances = (abs(math.log2(scale) - power) for power in _POWERS_OF_TWO)
+    return all(abs(distance - _POWER_OF_TWO) > _LOGARITHM_ERROR for distance in distances)
 
 
 def _curve(curve: Curve) -> Callable[[CurveParams, str, str, str], Lowered]:
@@ -198,6 +199,22 @@ class WideCurve:
     ofm_scale: float | None = None
 
 
+def rsqrt_factor(params: CurveParams) -> float:
+    """Return the factor from 1 / sqrt(steps of the input) to steps of the output."""
+    return 1 / (math.sqrt(params.ifm_quant.scale) * params.ofm_quant.scale)
+
+
+def rsqrt_factors(params: CurveParams) -> Factors:
+    """Return the factor and whether 32 bits hold what TFLite's kernel makes with it."""
+    factor = rsqrt_factor(params)
+    return [("factor to the output", factor, 2.0**-11 <= factor < 2.0**FRACTION_BITS)]
+
+
+def _rsqrt(params: CurveParams, name: str, ifm: str, ofm: str) -> Lowered:
+    ends = _bare_ends(params, ifm, ofm)
+    return lower_wide_rsqrt(name, params.origin, *ends, _factor(rsqrt_factor(params)))
+
+
 def _interpolated(params: CurveParams, name: str, ifm: str, ofm: str) -> Lowered:
     table = Constant(f"{name}_table", wide_table(params))
     source, result = _bare_ends(params, ifm, ofm)
@@ -215,6 +232,7 @@ WIDE_CURVES: dict[str, WideCurve] = {
     "tanh": WideCurve(_curve(Curve.TANH), _argument_factors, 2.0**-15),
     "abs": WideCurve(_abs, _abs_factors),
     "leaky_relu": WideCurve(_leaky_relu, _leaky_relu_factors),
+    "rsqrt": WideCurve(_rsqrt, rsqrt_factors),
     "exp": WideCurve(_interpolated, _interpolated_factors),
     "log": WideCurve(_interpolated, _interpolated_factors),
 }

@@ -113,8 +113,8 @@ def check_other_types(case: Case, dtype: str) -> None:
     np.testing.assert_array_equal(actual, expected)
 
 
-test_int16, test_int16_thoroughly = examples_of(CASES, partial(check_other_types, dtype="int16"), 8)
-test_uint8, test_uint8_thoroughly = examples_of(CASES, partial(check_other_types, dtype="uint8"), 8)
+test_int16, test_int16_thoroughly = examples_of(CASES, partial(check_other_types, dtype="int16"), 5)
+test_uint8, test_uint8_thoroughly = examples_of(CASES, partial(check_other_types, dtype="uint8"), 5)
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ def check(case: Pair) -> None:
 
 
 def _tests(code: str, dtype: str) -> tuple[Any, Any]:
-    return examples_of(pairs(code, dtype), check, quick=10)
+    return examples_of(pairs(code, dtype), check, quick=6)
 
 
 test_difference, test_difference_thoroughly = _tests("SQUARED_DIFFERENCE", "int8")
@@ -119,6 +119,12 @@ def test_in_a_network_on_all_accelerators(dtype: str) -> None:
 REFUSED = {
     "factor of the square is 4, the NPU takes below 1": Pair(
         "SQUARED_DIFFERENCE", "int16", (WHOLE, WHOLE), (1.0, 1.0, 1.0)
+    ),
+    "input type is uint8, the NPU takes int8 or int16": Pair(
+        "SQUARED_DIFFERENCE", "uint8", (WHOLE, WHOLE), (0.1, 0.1, 0.1), (3, 3, 3)
+    ),
+    "input shape is 1x1x1x20, the NPU takes the output's shape": Pair(
+        "PRELU", "int8", ((1, 1, 1, 20), WHOLE), (0.1, 0.1, 0.1)
     ),
     "factor of negative values is 512, the NPU takes positive and below 128": Pair(
         "PRELU", "int16", (WHOLE, (20,)), (1.0, 512.0, 1.0)

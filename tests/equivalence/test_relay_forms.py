@@ -30,6 +30,7 @@ from tvm_ethosu.backend.reference import Reference
 from tvm_ethosu.partition import (
     arithmetic,
     bilinear,
+    composed,
     curves,
     moves,
     partition_for_ethosu,
@@ -270,7 +271,7 @@ REFUSED = [
     ),
     Refused(
         nets.island(SHAPE, lambda x: relay.image.resize2d(x, (4, 4), None, "NCHW")),
-        bilinear.resize_is_int8,
+        bilinear.resize_form_fits,
         "layout is NCHW",
     ),
     Refused(
@@ -293,13 +294,18 @@ def test_refused(case: Refused) -> None:
 # Relay's types leave no way to break these; a pad that can't be folded is copied instead.
 UNREACHABLE = {c.reshape_keeps_elements, moves.inputs_are_alike, c.pad_can_be_folded}
 
-# Broken in test_softmax.py, test_curves.py, test_arithmetic.py and test_bilinear.py.
+# Broken in test_softmax.py, test_curves.py, test_arithmetic.py, test_bilinear.py, test_composed.py
+# and test_wide_curves.py.
 ELSEWHERE = {
     bilinear.resize_factors_fit,
-    c.types_are_eight_bit,
     softmax.softmax_rows_fit,
     softmax.softmax_input_scale_fits,
-    curves.curve_is_int8,
+    curves.curve_types_fit,
+    curves.wide_zero_points_are_zero,
+    composed.operands_are_signed,
+    composed.prelu_factors_fit,
+    composed.slopes_are_broadcast,
+    composed.square_factor_fits,
     curves.curve_scales_fit,
     arithmetic.product_scales_fit,
 }

@@ -67,7 +67,7 @@ def check(case: WideSoftmax) -> None:
     assert_exact(case.build(), case.accelerators, inputs=_inputs(case))
 
 
-test_softmax, test_softmax_thoroughly = examples_of(softmaxes(), check)
+test_softmax, test_softmax_thoroughly = examples_of(softmaxes(), check, quick=8)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1e-4, 0.001])

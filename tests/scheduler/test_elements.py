@@ -13,10 +13,12 @@ from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import (
     Clamp,
     Constant,
+    Curve,
     DType,
     ElementKind,
     ElementWise,
     NpuGraph,
+    NpuOp,
     Operand,
     Quant,
     Requantize,
@@ -113,6 +115,21 @@ def test_stripes_cut_what_is_broadcast_along_rows_only_where_it_has_rows() -> No
     assert [operand.shape.h for operand in (*shr.inputs, shr.ofm)] == [2, 1, 2]
 
 
+def _ends(dtype: DType) -> tuple[Operand, Operand]:
+    return _operand("in", dtype=dtype), _operand("out", dtype=dtype)
+
+
+def _unary(dtype: DType) -> ElementWise:
+    return ElementWise("unary", *_ends(dtype), SHORT, ElementKind.ABS)
+
+
+def _alone(op: NpuOp, dtype: DType = DType.I32, *constants: Constant) -> NpuGraph:
+    """Return a graph of one operator from "in" to "out"."""
+    tensors = {name: Tensor(name, MAP, dtype) for name in ("in", "out")}
+    named = {constant.name: constant for constant in constants}
+    return NpuGraph("graph", (op,), tensors, named, ("in",), ("out",))
+
+
 _SCALED = dict.fromkeys(["rescale"], Rescale(1 << 30, 31))
 BROKEN = {
     "sub with a wrong arity": _with(0, ifm2=None),
@@ -124,7 +141,14 @@ BROKEN = {
     "shr has a factor": _with(2, **_SCALED),
     "shr of .* needs a factor": _with(2, rescale=None),
     "the sum of .* is not": _with(1, ofm=_operand("total", Shape(1, 8, 1, 1))),
-    "sums are made of int32": _with(1, ifm=_operand("in", dtype=DType.I8)),
+    "sums are made of int16 or int32": _with(1, ifm=_operand("in", dtype=DType.I8)),
+    "abs of .* with": _alone(_unary(DType.I32)),
+    "a curve of": _alone(Requantize("curve", *_ends(DType.I8), SHORT, curve=Curve.TANH), DType.I8),
+    "table of 256 uint32 for": _alone(
+        Requantize("copy", *_ends(DType.I16), SHORT, table="curve"),
+        DType.I16,
+        Constant("curve", np.zeros(256, np.uint32)),
+    ),
     "no table none": _with(0, table="none"),
     "table of 255 int32": _with_table(np.zeros(255, np.int32)),
     "table of 256 int8 for": _with_table(np.zeros(256, np.int8)),
@@ -138,20 +162,14 @@ def test_a_broken_promise_is_named(message: str) -> None:
 
 
 def test_a_table_belongs_to_any_operator() -> None:
-    graph = NpuGraph(
-        "graph",
-        (
-            Requantize(
-                "copy",
-                _operand("in", dtype=DType.I8),
-                _operand("out", dtype=DType.I8),
-                SHORT,
-                table="curve",
-            ),
-        ),
-        {name: Tensor(name, MAP, DType.I8) for name in ("in", "out")},
-        {"curve": Constant("curve", np.zeros(256, np.int8))},
-        ("in",),
-        ("out",),
-    )
+    copy = Requantize("copy", *_ends(DType.I8), SHORT, table="curve")
+    graph = _alone(copy, DType.I8, Constant("curve", np.zeros(256, np.int8)))
     assert verify_graph(graph) is graph
+
+
+def test_the_text_of_curves_and_absolute_values() -> None:
+    curve = Requantize("curve", *_ends(DType.I16), SHORT, curve=Curve.TANH)
+    text = str(verify_graph(_alone(curve, DType.I16)))
+    assert "%out[1x4x2x16 int16] = tanh(%in[1x4x2x16 int16] scale=1) scale=1 " in text
+    text = str(verify_graph(_alone(_unary(DType.I16), DType.I16)))
+    assert "%out[1x4x2x16 int16] = abs(%in[1x4x2x16 int16]) rescale=1>>0 twice" in text
