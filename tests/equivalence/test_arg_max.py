@@ -63,10 +63,13 @@ def test_arg_max_of_uint8_behind_a_convolution() -> None:
     [
         ((1, 4, 4, 129), 3, "values to compare is 129"),
         ((1, 4, 4, 8), 1, "axis is 1, the NPU takes the last, 3"),
+        ((257, 256, 2), 2, "positions is 65792"),
     ],
 )
-def test_what_stays_on_the_cpu(shape: tuple[int, ...], axis: int, reason: str) -> None:
-    net = NetBuilder(seed=2)
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_what_stays_on_the_cpu(dtype: str, shape: tuple[int, ...], axis: int, reason: str) -> None:
+    net = NetBuilder(dtype, seed=2)
+    reason = reason if dtype == "int8" else "input type is int16"
     net.output(arg_max(net, net.input(shape), axis))
     (found,) = partition(net.build()).cpu_reasons.values()
     assert reason in found

@@ -77,12 +77,23 @@ def test_attention() -> None:
     assert len(network.graphs) == 1
 
 
-def test_what_stays_on_the_cpu() -> None:
-    net = NetBuilder(seed=4)
-    x, y = net.input((70, 8)), net.input((8, 70))
-    net.output(batch_matmul(net, x, y, scale=0.1, zero_point=3))
-    (reason,) = partition(net.build()).cpu_reasons.values()
-    assert "copies of a matrix is 70" in reason
+@pytest.mark.parametrize(
+    ("dtype", "shapes", "scale", "reason"),
+    [
+        ("int8", ((70, 8), (8, 70)), 0.1, "copies of a matrix is 70"),
+        ("int8", ((8, 513), (513, 32)), 0.1, "products is 131328"),
+        ("int8", ((1, 33026), (33026, 1)), 50.0, "matrices is 1x33026 by 1x33026"),
+        ("int8", ((4, 8), (8, 4)), 0.0025, "rescale factor is 1"),
+        ("uint8", ((4, 8), (8, 4)), 0.1, "input type is uint8"),
+    ],
+)
+def test_what_stays_on_the_cpu(
+    dtype: str, shapes: tuple[tuple[int, int], tuple[int, int]], scale: float, reason: str
+) -> None:
+    net = NetBuilder(dtype, seed=4)
+    x, y = (net.input(shape, 0.05) for shape in shapes)
+    net.output(batch_matmul(net, x, y, scale=scale, zero_point=3))
+    assert any(reason in found for found in partition(net.build()).cpu_reasons.values())
 
 
 @pytest.mark.parametrize("activation", ["NONE", "RELU6"])

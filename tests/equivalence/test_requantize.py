@@ -137,3 +137,30 @@ def test_the_sums_of_a_cpu_operator_are_not_taken_over() -> None:
     network = partition(net.build())
     assert not network.graphs
     assert any("stride in height is 4" in reason for reason in network.cpu_reasons.values())
+
+
+@pytest.mark.parametrize(
+    ("types", "scales_", "zero_points", "reason"),
+    [
+        (("int32", "int8"), (0.1, 0.2), (5, 0), "input zero point is 5"),
+        (("int8", "int32"), (0.1, 0.2), (0, 5), "output zero point is 5"),
+        (("int32", "int8"), (0.2, 0.1), (0, 0), "rescale factor is 2"),
+        (("int16", "int32"), (0.1, 2.0**-20), (0, 0), "rescale factor is 104858"),
+    ],
+)
+def test_words_outside(
+    types: tuple[str, str], scales_: tuple[float, float], zero_points: tuple[int, int], reason: str
+) -> None:
+    net = NetBuilder(types[0], seed=1)
+    x = net.input((1, 4, 4, 8), scales_[0], zero_points[0])
+    net.output(net.quantize(x, scales_[1], zero_points[1], types[1]))
+    (found,) = partition(net.build()).cpu_reasons.values()
+    assert found.startswith(reason)
+
+
+def test_words_from_words_stay_on_the_cpu() -> None:
+    net = NetBuilder("int32", seed=1)
+    x = net.input((1, 4, 4, 8), 0.1, 0)
+    net.output(net.quantize(x, 0.2, 0, "int32"), net.quantize(x, 0.2, 0, "int8"))
+    (found,) = partition(net.build()).cpu_reasons.values()
+    assert found.startswith("output type is int32")
