@@ -28,7 +28,7 @@ $(shell rm -f $(STAMP))
 endif
 endif
 
-.PHONY: help demo test test-all test-browser bench coverage docs lint type layers fmt dev gcc arm-gcc chromium clean
+.PHONY: help demo test test-all test-browser bench coverage docs lint type layers fmt dev gcc arm-gcc networks chromium clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,10 +36,10 @@ help:  ## list the targets
 demo: $(STAMP)  ## compile a trained network, run it on the simulator, compare with TFLite Micro
 	@$(PY) -m tvm_ethosu.backend.demo
 
-test: $(STAMP) gcc arm-gcc  ## run the tests that take seconds
+test: $(STAMP) gcc arm-gcc networks  ## run the tests that take seconds
 	@$(PY) -m pytest -m "not slow" -n $(WORKERS)
 
-test-all: $(STAMP) gcc arm-gcc  ## run all tests
+test-all: $(STAMP) gcc arm-gcc networks  ## run all tests
 	@$(PY) -m pytest -n $(WORKERS)
 
 test-browser: $(STAMP) chromium  ## run the tests of the report's page in headless Chromium
@@ -134,6 +134,10 @@ python=
     $(call debian,$$version-venv,to create $(VENV),exit 1)
   fi
 endef
+
+# Trained networks for the tests of firmware and of the pages; without them these are skipped.
+networks: $(STAMP)
+	@$(PY) -m tvm_ethosu.backend.demo_network || echo "Tests on these networks are skipped." >&2
 
 gcc:
 	@if ! command -v gcc >/dev/null; then

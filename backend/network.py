@@ -68,13 +68,18 @@ def _naming_cpu_operators(module: tvm.IRModule) -> Iterator[None]:
     try:
         yield
     except tvm.TVMError as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        left = [d for d in explain_partition(module) if not d.on_npu]
-        names = "; ".join(f"{d.operator} '{d.origin}': {d.reason}" for d in left[:5])
-        raise UserError(
-            f"TVM can't compile what stays on the CPU ({lines[-1] if lines else error}); there "
-            f"are: {names or 'no operators'}"
-        ) from None
+        raise cpu_refusal(module, error) from None
+
+
+def cpu_refusal(module: tvm.IRModule, error: Exception) -> UserError:
+    """Return the error for what TVM can't compile, with the operators that are left to it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    left = [d for d in explain_partition(module) if not d.on_npu]
+    names = "; ".join(f"{d.operator} '{d.origin}': {d.reason}" for d in left[:5])
+    return UserError(
+        f"TVM can't compile what stays on the CPU ({lines[-1] if lines else error}); there "
+        f"are: {names or 'no operators'}"
+    )
 
 
 def partition_file(file: TfliteFile, options: EthosUOptions) -> tvm.IRModule:

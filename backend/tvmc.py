@@ -11,6 +11,7 @@ import contextlib
 import functools
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tvm.driver.tvmc.model import TVMCModel, TVMCPackage
 import tvm_ethosu.backend  # noqa: F401  (registers the code generator)
 from tvm_ethosu.backend.failures import sentence
 from tvm_ethosu.backend.mlf import is_mlf, write_mlf
+from tvm_ethosu.backend.network import cpu_refusal
 from tvm_ethosu.partition import partition_for_ethosu
 from tvm_ethosu.partition.options import OPTION_HELP, parse_size
 from tvm_ethosu.partition.relay.frontend import to_relay
@@ -50,6 +52,10 @@ REPLACED: Mapping[str, str] = {
     "dev_disable_block_culling": _SEARCH,
     "dev_cascader_logging": "tvm-ethosu compile --json writes what was planned",
 }
+
+
+# What the running compilation has partitioned, for the sentence of what TVM can't compile.
+_PARTITIONED: ContextVar[tvm.IRModule | None] = ContextVar("tvm_ethosu_tvmc", default=None)
 
 
 @contextlib.contextmanager
@@ -91,7 +97,9 @@ def partition(
         for flag in ("overwrite_inputs", "share_io"):
             if flag in options:
                 options[flag] = _parse_flag(flag, options)
-        return partition_for_ethosu(mod, params, mod_name=mod_name, **options)
+        made = partition_for_ethosu(mod, params, mod_name=mod_name, **options)
+    _PARTITIONED.set(made)
+    return made
 
 
 def _add_flags(parser: ArgumentParser) -> None:
@@ -188,8 +196,15 @@ def _quiet_compile() -> None:
     def compile_quietly(tvmc_model: TVMCModel, target: Any, *arguments: Any, **options: Any) -> Any:
         if NAME not in str(target):
             return compile_model(tvmc_model, target, *arguments, **options)
+        _PARTITIONED.set(None)
         with quiet_tuning_logs(), _told_by_tvmc():
-            return compile_model(tvmc_model, target, *arguments, **options)
+            try:
+                return compile_model(tvmc_model, target, *arguments, **options)
+            except tvm.TVMError as error:
+                module = _PARTITIONED.get()
+                if module is None:
+                    raise
+                raise cpu_refusal(module, error) from None
 
     compiler.compile_model = tvmc.compile = compile_quietly
 

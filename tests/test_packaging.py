@@ -17,6 +17,7 @@ import pytest
 
 import tvm_ethosu
 from tests.conftest import REPOSITORY
+from tvm_ethosu.backend.demo_network import cache_folder
 
 # Beside the package: Python reads it at its start.
 HOOK = "tvm_ethosu.pth"
@@ -125,6 +126,32 @@ def test_the_wheel_states_licence_version_and_command(built: Built) -> None:
     assert "\nLicense-File: LICENSE\n" in metadata
     command = r"\[console_scripts\]\ntvm-ethosu = tvm_ethosu\.entry:main"
     assert re.search(command, built.metadata("entry_points.txt"))
+
+
+@pytest.mark.slow
+def test_the_machine_of_the_wheel_is_a_fixture_of_a_project_elsewhere(
+    built: Built, tmp_path: Path, arm_gcc: str
+) -> None:
+    """The test that docs/firmware.md shows, in a folder that knows nothing of this repository."""
+    network = cache_folder() / "image_classification.tflite"
+    if not network.exists():
+        pytest.skip("the page's network was not fetched: make demo")
+    page = (REPOSITORY / "docs" / "firmware.md").read_text()
+    (text,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    installed, project = tmp_path / "installed", tmp_path / "project"
+    built.wheel.extractall(installed)
+    project.mkdir()
+    shutil.copy(network, project / "model.tflite")
+    where = "import tvm_ethosu\n\n\ndef test_of_the_wheel():\n    print(tvm_ethosu.__file__)\n\n\n"
+    (project / "test_mine.py").write_text(where + text)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rP", "-W", "error::pytest.PytestWarning"],
+        cwd=project, env=os.environ | {"PYTHONPATH": str(installed)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+    assert str(installed / "tvm_ethosu" / "__init__.py") in done.stdout
 
 
 def test_the_installed_command_leads_to_a_function() -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import unicorn
 from unicorn import arm_const
 
+from tvm_ethosu.backend.machine.alignment import strict_accesses
 from tvm_ethosu.backend.machine.corstone300 import (
     AREAS,
     NPU_BASE,
@@ -56,6 +57,7 @@ _NVIC_ENABLE: Final = 0xE000E100
 _CFSR_PRECISE_BUS = 1 << 9 | 1 << 15
 _CFSR_UNDEFINED = 1 << 16
 _CFSR_INVALID_STATE = 1 << 17
+_CFSR_UNALIGNED = 1 << 24
 _HFSR_FORCED = 1 << 30
 
 _UART_DATA: Final = 0x0
@@ -95,6 +97,14 @@ _UNMAPPED: Final = frozenset(
 )
 
 
+# Base registers by their numbers; the stack pointer and the program counter are always aligned.
+_REGISTERS: Final = (
+    *range(arm_const.UC_ARM_REG_R0, arm_const.UC_ARM_REG_R12 + 1),
+    arm_const.UC_ARM_REG_SP,
+    arm_const.UC_ARM_REG_LR,
+)
+
+
 @dataclass(frozen=True)
 class Limits:
     """How long a run may take, in seconds of this computer's clock."""
@@ -114,6 +124,7 @@ class UnicornMachine:
         self._detail = ""
         self._fault_address = 0
         self._access_fault = False
+        self._unaligned_at: int | None = None
         self._in_handler: list[int] = []
         self._ppb = np.zeros(PPB_BYTES, np.uint8)
         self._uc = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB | unicorn.UC_MODE_MCLASS)
@@ -171,6 +182,10 @@ class UnicornMachine:
                     f"{image.path}: bytes {segment.address:#010x} to {end:#010x} are in no memory "
                     "of Corstone-300; link it with the project's link.ld"
                 )
+            for address, base in strict_accesses(segment.data, segment.address).items():
+                self._uc.hook_add(
+                    unicorn.UC_HOOK_CODE, self._on_strict_access, _REGISTERS[base], address, address
+                )
         stack, reset = self._word(VECTORS), self._word(VECTORS + 4)
         if not reset & 1 or self.memory.window(stack - 4) is None:
             raise UserError(
@@ -211,6 +226,10 @@ class UnicornMachine:
         if self._access_fault:
             self._access_fault = False
             self._fault(_CFSR_PRECISE_BUS)
+        elif self._unaligned_at is not None:
+            self._uc.reg_write(arm_const.UC_ARM_REG_PC, self._unaligned_at | 1)
+            self._unaligned_at = None
+            self._fault(_CFSR_UNALIGNED)
         elif self._ending is None and self.memory.read(self._pc() - 2, 2) == _WFI:
             self._sleep()
 
@@ -304,6 +323,12 @@ class UnicornMachine:
             self._leave()
         else:
             self._end(Ending.MACHINE, f"exception {number} of the emulator at pc {pc:#010x}")
+            uc.emu_stop()
+
+    def _on_strict_access(self, uc: Any, address: int, _size: int, base: int) -> None:
+        """Stop in front of an instruction that a Cortex-M does not do at such an address."""
+        if uc.reg_read(base) % 4:
+            self._unaligned_at = address
             uc.emu_stop()
 
     def _on_invalid_access(

