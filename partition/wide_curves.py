@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tvm_ethosu.partition.float_curves import wide_table
+from tvm_ethosu.partition.float_curves import wide_factors, wide_table
 from tvm_ethosu.partition.lower import Lowered, elementwise_shape, to_shape
 from tvm_ethosu.partition.params import CurveParams
 from tvm_ethosu.partition.quantize import quantize_multiplier
@@ -222,19 +222,14 @@ def _interpolated(params: CurveParams, name: str, ifm: str, ofm: str) -> Lowered
     return Lowered(op, (table,))
 
 
-def _interpolated_factors(params: CurveParams) -> Factors:
-    scales = (("input scale", params.ifm_quant.scale), ("output scale", params.ofm_quant.scale))
-    return [(name, scale, 0 < scale < math.inf) for name, scale in scales]
-
-
 WIDE_CURVES: dict[str, WideCurve] = {
     "logistic": WideCurve(_curve(Curve.SIGMOID), _argument_factors, 2.0**-15),
     "tanh": WideCurve(_curve(Curve.TANH), _argument_factors, 2.0**-15),
     "abs": WideCurve(_abs, _abs_factors),
     "leaky_relu": WideCurve(_leaky_relu, _leaky_relu_factors),
     "rsqrt": WideCurve(_rsqrt, rsqrt_factors),
-    "exp": WideCurve(_interpolated, _interpolated_factors),
-    "log": WideCurve(_interpolated, _interpolated_factors),
+    "exp": WideCurve(_interpolated, wide_factors),
+    "log": WideCurve(_interpolated, wide_factors),
 }
 
 
