@@ -13,20 +13,13 @@ import numpy as np
 from tvm_ethosu.partition import fixed_point as fp
 from tvm_ethosu.partition.lower import Lowered, operand_shapes
 from tvm_ethosu.partition.params import AddParams, OpParams
-from tvm_ethosu.partition.quantize import quantize_multiplier
+from tvm_ethosu.partition.quantize import checked_multiplier, quantize_multiplier
 from tvm_ethosu.partition.report import Rejection
 from tvm_ethosu.partition.sequence import OpSequence
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import DType, ElementKind, Operand, Quant, Rescale
 
 _TYPES = ("int8", "int16")
-
-
-def _factor(real: float) -> Rescale:
-    found = quantize_multiplier(real)
-    if found is None:
-        raise InternalError(f"a factor of {real} passed the constraints wrongly")
-    return found
 
 
 def _operands(params: AddParams, ifms: Sequence[str], ofm: str) -> tuple[Operand, Operand, Operand]:
@@ -77,22 +70,13 @@ def lower_squared_difference(params: OpParams, name: str, ifms: Sequence[str], o
     first, second = scaled if scaled[0].shape == result.shape else scaled[::-1]
     difference = ops.elements(ElementKind.SUB, first, second, ops.tensor(result.shape, DType.I32))
     square = ops.words(ElementKind.MUL, difference, difference)
-    factor = _factor(last)
-    # With 32 bits the NPU takes the shift only: the multiplier is an operand.
-    ops.elements(
-        ElementKind.MUL,
-        square,
-        ops.scalar(factor.multiplier),
-        result,
-        params.clamp,
-        rescale=Rescale(1 << 30, factor.shift),
-    )
+    ops.times(square, checked_multiplier(last), result, params.clamp)
     return ops.lowered()
 
 
 def _in_one_scale(ops: OpSequence, operand: Operand, real: float, which: str) -> Operand:
     """Return the values times a factor of at most one half: int8 by a table of int32."""
-    factor = _factor(real)
+    factor = checked_multiplier(real)
     if operand.dtype is DType.I16:
         one = ops.scalar(1, DType.I16)
         target = ops.tensor(operand.shape, DType.I16)
@@ -139,7 +123,7 @@ def lower_prelu(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> L
     ops = OpSequence(name, params.origin)
     # As it is written: where x is negative, x times slopes, x.
     x, slopes, result = _operands(params, (ifms[0], ifms[2]), ofm)
-    upper, lower = map(_factor, _prelu_factors(params))
+    upper, lower = map(checked_multiplier, _prelu_factors(params))
     zero = ops.scalar(x.quant.zero_point, x.dtype)
 
     def limited(kind: ElementKind) -> Operand:

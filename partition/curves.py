@@ -21,7 +21,7 @@ from tvm_ethosu.partition.constraints import (
 from tvm_ethosu.partition.float_curves import FLOAT_CURVES, float_factors, float_table
 from tvm_ethosu.partition.lower import Lowered, elementwise_shape, to_shape
 from tvm_ethosu.partition.params import CurveParams, OpParams
-from tvm_ethosu.partition.quantize import quantize_multiplier
+from tvm_ethosu.partition.quantize import checked_multiplier, quantize_multiplier
 from tvm_ethosu.partition.report import Rejection
 from tvm_ethosu.partition.wide_curves import (
     WIDE_CURVES,
@@ -48,13 +48,6 @@ def _limited(params: CurveParams, value: int) -> int:
     return max(dtype.minimum, min(dtype.maximum, value))
 
 
-def _factor(real: float) -> Rescale:
-    found = quantize_multiplier(real)
-    if found is None:
-        raise InternalError(f"a factor of {real} passed the constraints wrongly")
-    return found
-
-
 def _is_near_one_or_more(real: float) -> bool:
     """Return whether a factor needs no right shift, and a left one of at most 31 bits."""
     return math.isfinite(real) and 0.5 <= real < 2.0**31
@@ -64,7 +57,7 @@ def _saturating_curve(
     params: CurveParams, function: Callable[[int], int], result_shift: int
 ) -> list[int]:
     """Return ``function`` in Q0.31 shifted right, and the ends of the range far from zero."""
-    factor = _factor(_argument_factor(params))
+    factor = checked_multiplier(_argument_factor(params))
     radius = fp.input_radius(_INTEGER_BITS, 31 - factor.shift)
 
     def result(value: int) -> int:
@@ -115,12 +108,12 @@ def _scaled_values(params: CurveParams, slope: Callable[[int], tuple[int, Rescal
 
 
 def _leaky_relu(params: CurveParams) -> list[int]:
-    identity, lower = map(_factor, leaky_relu_slopes(params))
+    identity, lower = map(checked_multiplier, leaky_relu_slopes(params))
     return _scaled_values(params, lambda x: (x, identity if x >= 0 else lower))
 
 
 def _abs(params: CurveParams) -> list[int]:
-    factor = _factor(_ratio(params))
+    factor = checked_multiplier(_ratio(params))
     return _scaled_values(params, lambda x: (abs(x), factor))
 
 
@@ -129,7 +122,7 @@ def _abs(params: CurveParams) -> list[int]:
 
 def _rsqrt(params: CurveParams) -> list[int]:
     """Return 1 / sqrt(x); the largest value where x is not positive, which TFLite refuses."""
-    factor = _factor(rsqrt_factor(params))
+    factor = checked_multiplier(rsqrt_factor(params))
 
     def result(value: int) -> int:
         x = value - params.ifm_quant.zero_point
@@ -150,7 +143,7 @@ _MAX16 = (1 << 15) - 1
 
 def _short_factor(real: float) -> tuple[int, int]:
     """Return a factor as a multiplier of 15 bits and a left shift."""
-    factor = _factor(real)
+    factor = checked_multiplier(real)
     return min(_MAX16, (factor.multiplier + (1 << 15)) >> 16), 31 - factor.shift
 
 

@@ -134,9 +134,7 @@ def float_table(params: CurveParams) -> list[int]:
 # --- int16 ----------------------------------------------------------------------------------------
 
 
-def interpolated_results(
-    function: Callable[[Reals], Reals], ifm_quant: Quant, ofm_quant: Quant
-) -> Integers:
+def _at_steps(function: Callable[[Reals], Reals], ifm_quant: Quant, ofm_quant: Quant) -> Reals:
     """Return results at -32768, -32640, ..., 32640 and 32767, moved to halve the error between."""
     dtype = DType.I16
     ends = np.array([dtype.minimum, dtype.maximum])
@@ -151,8 +149,15 @@ def interpolated_results(
     between = _round((after + _round(here)) / np.float32(2))
     bias = _round((between - _round(middle)) / np.float32(2))
     last = _round(function(np.array([high], np.float32)) * inverse)
-    every = np.concatenate([_round(here) - bias, last])
-    return np.asarray(np.clip(every, dtype.minimum, dtype.maximum), np.int64)
+    return np.concatenate([_round(here) - bias, last])
+
+
+def interpolated_results(
+    function: Callable[[Reals], Reals], ifm_quant: Quant, ofm_quant: Quant
+) -> Integers:
+    """Return the 513 results of a table of int16."""
+    every = _at_steps(function, ifm_quant, ofm_quant)
+    return np.asarray(np.clip(every, DType.I16.minimum, DType.I16.maximum), np.int64)
 
 
 def interpolation_words(results: Integers) -> npt.NDArray[np.uint32]:
@@ -163,11 +168,22 @@ def interpolation_words(results: Integers) -> npt.NDArray[np.uint32]:
 
 def wide_table(params: CurveParams) -> npt.NDArray[np.uint32]:
     """Return the NPU's table of a function of int16."""
-    least = DType.I16.minimum * params.ofm_quant.scale
-    function = partial(_applied, FLOAT_CURVES[params.function].function, least)
+    function = _wide_function(params)
+    return interpolation_words(interpolated_results(function, params.ifm_quant, params.ofm_quant))
+
+
+def wide_factors(params: CurveParams) -> list[tuple[str, float, bool]]:
+    """Return the number that decides whether a table of int16 can be filled."""
     with np.errstate(over="ignore", invalid="ignore"):
-        results = interpolated_results(function, params.ifm_quant, params.ofm_quant)
-    return interpolation_words(results)
+        reals = _at_steps(_wide_function(params), params.ifm_quant, params.ofm_quant)
+    largest = float(np.max(np.abs(reals)))
+    fits = bool(np.all(np.isfinite(reals)))
+    return [("largest result in steps of the output's scale", largest, fits)]
+
+
+def _wide_function(params: CurveParams) -> Callable[[Reals], Reals]:
+    least = DType.I16.minimum * params.ofm_quant.scale
+    return partial(_applied, FLOAT_CURVES[params.function].function, least)
 
 
 def _applied(function: Function, least: float, x: Reals) -> Reals:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import Rescale
 
 # TFLite treats a factor below 2**-32 as zero (tensorflow/lite/kernels/internal/quantization_util).
@@ -32,6 +33,18 @@ def quantize_multiplier(real: float) -> Rescale | None:
     if exponent < _SMALLEST_EXPONENT:
         return Rescale(0, 31)
     return Rescale(multiplier, 31 - exponent)
+
+
+def checked_multiplier(real: float) -> Rescale:
+    """Return ``quantize_multiplier`` of a factor that a constraint has let through.
+
+    Raises:
+        InternalError: there is none.
+    """
+    found = quantize_multiplier(real)
+    if found is None:
+        raise InternalError(f"a factor of {real} passed the constraints wrongly")
+    return found
 
 
 def reduced(factor: Rescale) -> Rescale:

@@ -106,6 +106,17 @@ class OpSequence:
         ofm = self.tensor(a.shape, DType.I32)
         return self.elements(kind, a, b, ofm, rescale=rescale, swapped=swapped)
 
+    def times(
+        self, a: Operand, factor: Rescale, ofm: Operand | None = None, limits: Clamp | None = None
+    ) -> Operand:
+        """Add int32 times a factor, rounded twice; its multiplier is an operand.
+
+        With 32 bits the NPU takes the shift only.
+        """
+        ofm, multiplier = ofm or self.tensor(a.shape, DType.I32), self.scalar(factor.multiplier)
+        shift = Rescale(1 << 30, factor.shift)
+        return self.elements(ElementKind.MUL, a, multiplier, ofm, limits, rescale=shift)
+
     def shift_right(self, a: Operand, b: Operand, ofm: Operand | None = None) -> Operand:
         """Add a right shift of int32 that rounds to nearest, ties upwards."""
         ofm = ofm or self.tensor(a.shape, DType.I32)

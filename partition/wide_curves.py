@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tvm_ethosu.partition.float_curves import wide_table
+from tvm_ethosu.partition.float_curves import wide_factors, wide_table
 from tvm_ethosu.partition.lower import Lowered, elementwise_shape, to_shape
 from tvm_ethosu.partition.params import CurveParams
-from tvm_ethosu.partition.quantize import quantize_multiplier
+from tvm_ethosu.partition.quantize import checked_multiplier, quantize_multiplier
 from tvm_ethosu.partition.sequence import OpSequence
 from tvm_ethosu.partition.wide_rsqrt import FRACTION_BITS, lower_wide_rsqrt
 from tvm_ethosu.scheduler.errors import InternalError
@@ -100,13 +100,6 @@ def _fits(real: float) -> bool:
     return found is not None and found.multiplier > 0
 
 
-def _factor(real: float) -> Rescale:
-    found = quantize_multiplier(real)
-    if found is None:
-        raise InternalError(f"a factor of {real} passed the constraints wrongly")
-    return found
-
-
 def _scaled(values: Values, factor: Rescale) -> Values:
     """Return the values times the factor, rounded twice as TFLite's kernels do."""
     left, right = max(31 - factor.shift, 0), max(factor.shift - 31, 0)
@@ -127,7 +120,9 @@ def _abs_factors(params: CurveParams) -> Factors:
 def _abs(params: CurveParams, name: str, ifm: str, ofm: str) -> Lowered:
     ops = OpSequence(name, params.origin)
     ends = _ends(params, ifm, ofm)
-    ops.elements(ElementKind.ABS, ends[0], None, ends[1], rescale=_factor(_ratio(params)))
+    ops.elements(
+        ElementKind.ABS, ends[0], None, ends[1], rescale=checked_multiplier(_ratio(params))
+    )
     return ops.lowered()
 
 
@@ -155,7 +150,9 @@ def _leaky_relu_factors(params: CurveParams) -> Factors:
     fitting = _fits(upper) and _fits(lower)
     found = [("upper slope", upper, _fits(upper)), ("lower slope", lower, _fits(lower))]
     if fitting and upper != 1:
-        certain = _which_is_leaky_relu(_factor(upper), _factor(lower)) is not None
+        certain = (
+            _which_is_leaky_relu(checked_multiplier(upper), checked_multiplier(lower)) is not None
+        )
         found.append(("lower slope over the upper one", lower / upper, certain))
     return found
 
@@ -163,7 +160,7 @@ def _leaky_relu_factors(params: CurveParams) -> Factors:
 def _leaky_relu(params: CurveParams, name: str, ifm: str, ofm: str) -> Lowered:
     """Return the NPU's own leaky ReLU where scales are equal, else the larger of two products."""
     slopes = leaky_relu_slopes(params)
-    upper, lower = map(_factor, slopes)
+    upper, lower = map(checked_multiplier, slopes)
     ops = OpSequence(name, params.origin)
     source, result = _bare_ends(params, ifm, ofm)
     if slopes[0] == 1:
@@ -212,7 +209,7 @@ def rsqrt_factors(params: CurveParams) -> Factors:
 
 def _rsqrt(params: CurveParams, name: str, ifm: str, ofm: str) -> Lowered:
     ends = _bare_ends(params, ifm, ofm)
-    return lower_wide_rsqrt(name, params.origin, *ends, _factor(rsqrt_factor(params)))
+    return lower_wide_rsqrt(name, params.origin, *ends, checked_multiplier(rsqrt_factor(params)))
 
 
 def _interpolated(params: CurveParams, name: str, ifm: str, ofm: str) -> Lowered:
@@ -222,19 +219,14 @@ def _interpolated(params: CurveParams, name: str, ifm: str, ofm: str) -> Lowered
     return Lowered(op, (table,))
 
 
-def _interpolated_factors(params: CurveParams) -> Factors:
-    scales = (("input scale", params.ifm_quant.scale), ("output scale", params.ofm_quant.scale))
-    return [(name, scale, 0 < scale < math.inf) for name, scale in scales]
-
-
 WIDE_CURVES: dict[str, WideCurve] = {
     "logistic": WideCurve(_curve(Curve.SIGMOID), _argument_factors, 2.0**-15),
     "tanh": WideCurve(_curve(Curve.TANH), _argument_factors, 2.0**-15),
     "abs": WideCurve(_abs, _abs_factors),
     "leaky_relu": WideCurve(_leaky_relu, _leaky_relu_factors),
     "rsqrt": WideCurve(_rsqrt, rsqrt_factors),
-    "exp": WideCurve(_interpolated, _interpolated_factors),
-    "log": WideCurve(_interpolated, _interpolated_factors),
+    "exp": WideCurve(_interpolated, wide_factors),
+    "log": WideCurve(_interpolated, wide_factors),
 }
 
 

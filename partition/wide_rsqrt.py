@@ -40,12 +40,7 @@ def lower_wide_rsqrt(
     root = _high(ops, _inverse_root(ops, half), ops.scalar(ROOT_OF_HALF))
     shift = ops.words(ElementKind.SUB, pairs, ops.scalar(23), swapped=True)
     inverse = ops.shift_right(root, shift)
-    scaled = ops.words(
-        ElementKind.MUL,
-        inverse,
-        ops.scalar(factor.multiplier),
-        rescale=Rescale(1 << 30, factor.shift + FRACTION_BITS),
-    )
+    scaled = ops.times(inverse, Rescale(factor.multiplier, factor.shift + FRACTION_BITS))
     missing = ops.words(ElementKind.SUB, positive, x)
     beyond = ops.words(
         ElementKind.MUL, ops.words(ElementKind.MIN, missing, ops.scalar(1)), ops.scalar(_BEYOND)

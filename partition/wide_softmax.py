@@ -14,9 +14,8 @@ import numpy as np
 from tvm_ethosu.partition.float_curves import Reals, interpolated_results, interpolation_words
 from tvm_ethosu.partition.lower import Lowered
 from tvm_ethosu.partition.params import SoftmaxParams
-from tvm_ethosu.partition.quantize import quantize_multiplier
+from tvm_ethosu.partition.quantize import checked_multiplier, quantize_multiplier
 from tvm_ethosu.partition.sequence import OpSequence
-from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import (
     DType,
     ElementKind,
@@ -24,7 +23,6 @@ from tvm_ethosu.scheduler.ir import (
     Operand,
     PoolKind,
     Quant,
-    Rescale,
     Shape,
 )
 
@@ -77,7 +75,7 @@ def lower_wide_softmax(
     ops.pool(PoolKind.MAX, flat, maxima, Kernel(1, channels))
 
     difference = ops.elements(ElementKind.SUB, source, largest, ops.tensor(source.shape, DType.I32))
-    steps = _times(ops, difference, wide_factor(params))
+    steps = ops.times(difference, checked_multiplier(wide_factor(params)))
     exps = ops.elements(
         ElementKind.ADD,
         steps,
@@ -101,13 +99,3 @@ def lower_wide_softmax(
     shift = ops.words(ElementKind.SUB, zeros, ops.scalar(31), swapped=True)
     ops.shift_right(product, shift, Operand(ofm, source.shape, DType.I16))
     return ops.lowered()
-
-
-def _times(ops: OpSequence, values: Operand, real: float) -> Operand:
-    """Return int32 times a factor, rounded twice as TFLite's kernels do."""
-    factor = quantize_multiplier(real)
-    if factor is None:
-        raise InternalError(f"a factor of {real} passed the constraints wrongly")
-    # With 32 bits the NPU takes the shift only: the multiplier is an operand.
-    multiplier = ops.scalar(factor.multiplier)
-    return ops.words(ElementKind.MUL, values, multiplier, rescale=Rescale(1 << 30, factor.shift))
