@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.backend.html import screenshots
 from tests.backend.html.conftest import HOSTILE
+from tests.conftest import REPOSITORY
 from tvm_ethosu.backend.html.data import ReportData
 from tvm_ethosu.backend.html.render import report_page
 
@@ -19,15 +22,19 @@ if TYPE_CHECKING:
 WIDTHS = (1280, 390)
 
 
-def _chromium() -> str:
-    """Return Chromium's path; skip where it or the package that drives it is missing."""
+def find_chromium() -> str | None:
+    """Return Chromium's path, None where it or the package that drives it is missing."""
     if importlib.util.find_spec("playwright") is None:
-        pytest.skip("playwright is not installed (pip install playwright)")
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        path = shutil.which(name)
-        if path is not None:
-            return path
-    pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
+        return None
+    found = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+    return next((path for path in found if path is not None), None)
+
+
+def _chromium() -> str:
+    path = find_chromium()
+    if path is None:
+        pytest.skip("playwright (pip) or Chromium (Debian: chromium) is not installed")
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +167,23 @@ def test_the_picture_follows_the_slider_and_the_pointer(
     assert chart.moments[0].label in shown.inner_text()
     watched.page.click("#peak")
     assert chart.moments[chart.peak].label in shown.inner_text()
+
+
+def test_pictures_of_the_documentation_can_be_taken_anew(
+    browser: Browser, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(screenshots, "PICTURES", tmp_path)
+    report = Path(address.removeprefix("file://"))
+    screenshots.take_wide(browser, report)
+    screenshots.take_narrow(browser, report)
+    for name in ("wide.png", "narrow.png"):
+        now, kept = (folder / name for folder in (tmp_path, REPOSITORY / "docs" / "report"))
+        assert _width(now) == _width(kept)
+
+
+def _width(picture: Path) -> int:
+    """Return the width that the head of a PNG file states."""
+    return int.from_bytes(picture.read_bytes()[16:20], "big")
 
 
 def test_the_page_is_complete_without_scripts(browser: Browser, address: str) -> None:
