@@ -12,9 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from tvm_ethosu.backend.sim.errors import MemoryFault
 from tvm_ethosu.backend.sim.operations import FeatureMap, Layout
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 _BRICK = 16
 
@@ -143,6 +148,18 @@ def _check_strides(fm: FeatureMap) -> None:
     for stride in strides:
         if stride % unit:
             raise MemoryFault(f"{fm.name} stride {stride:#x} is not a multiple of {unit}")
+
+
+def tail_bytes(fm: FeatureMap, box: Box) -> Array:
+    """Return the addresses of the bytes behind the last channel in the bricks of a box."""
+    channels, size = box.view_shape[3], fm.type.size_bytes
+    if fm.layout is Layout.NHWC or channels == _BRICK:
+        return np.zeros(0, np.int64)
+    rows, columns, _, _ = box.view_shape
+    step_y, step_x, _, _ = box.view_strides
+    corners = np.arange(rows)[:, None] * step_y + np.arange(columns)[None, :] * step_x
+    behind = box.address + size * channels + np.arange(size * (_BRICK - channels))
+    return np.asarray((corners[..., None] + behind).ravel())
 
 
 @dataclass(frozen=True)

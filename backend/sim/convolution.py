@@ -135,7 +135,6 @@ def _core_scales(op: BlockOperation, data: bytes | None, channels: int) -> Scale
 def _check(op: Conv | Depthwise, context: Context) -> None:
     context.ambiguous_if(op.ifm.type.bits > 16, f"convolution of {op.ifm.type.name} input")
     context.ambiguous_if(op.global_scale is not None, "convolution with a global OFM scale")
-    context.ambiguous_if(op.kernel.decomposition, "KERNEL_STRIDE decomposition")
 
 
 def _check_accumulator(op: BlockOperation, acc: Array, bound: int, context: Context) -> None:

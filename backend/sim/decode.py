@@ -224,7 +224,8 @@ class _Common:
         self.kernel = _kernel(registers) if windowed else Kernel()
         self.padding = _padding(registers) if windowed else Padding()
         self.upscale = Upscale(registers.field("IFM_UPSCALE", "mode"))
-        depth = registers["IFM_DEPTH_M1"] + 1 if full_depth else ofm_shape.depth
+        stated = registers["IFM_DEPTH_M1"] + 1
+        depth = stated if full_depth else ofm_shape.depth
         upscale = self.upscale if windowed else Upscale.NONE
         ifm_shape = _ifm_shape(ofm_shape, self.kernel, self.padding, upscale, depth)
         self.ifm = _feature_map(registers, "IFM", ifm_shape)

@@ -60,8 +60,6 @@ def _operand(values: Array, zero_point: int) -> Array:
 
 def _second(op: Elementwise, context: Context) -> Array:
     if op.ifm2 is not None:
-        if op.ifm2.type in (ElementType.U16, ElementType.U32):
-            context.ambiguous(f"IFM2 of type {op.ifm2.type.name}")
         return _operand(context.memory.read(op.ifm2), op.ifm2.zero_point)
     scalar = op.scalar if op.scalar is not None else 0
     return np.array(scalar - op.ifm2_zero_point, np.int64).reshape(1, 1, 1)

@@ -11,6 +11,7 @@ from tvm_ethosu.backend.sim.convolution import macs, run_convolution
 from tvm_ethosu.backend.sim.dma import run_dma
 from tvm_ethosu.backend.sim.elementwise import run_elementwise
 from tvm_ethosu.backend.sim.errors import SimulationError
+from tvm_ethosu.backend.sim.evidence import open_questions
 from tvm_ethosu.backend.sim.hazards import HazardChecker
 from tvm_ethosu.backend.sim.limits import (
     MAX_MACS,
@@ -28,7 +29,6 @@ from tvm_ethosu.backend.sim.operations import (
     Conv,
     Depthwise,
     Dma,
-    ElementType,
     Elementwise,
     Pool,
     Stream,
@@ -132,12 +132,8 @@ def _dispatch(op: AnyOperation, context: Context) -> int:
 
 
 def _check_block(op: BlockOperation, context: Context) -> None:
-    for feature_map in (op.ifm, op.ofm):
-        context.ambiguous_if(
-            feature_map.type in (ElementType.U16, ElementType.U32),
-            f"{feature_map.name} of type {feature_map.type.name}",
-        )
-    context.ambiguous_if(op.acc_format == 2, "floating-point accumulators")
+    for question in open_questions(op):
+        context.ambiguous(question)
     check_elements("OFM", op.ofm.shape.elements)
     if isinstance(op, Conv):
         check_work(macs(op), MAX_MACS)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from tvm_ethosu.backend.sim.addressing import Box, boxes
+from tvm_ethosu.backend.sim.addressing import Box, boxes, tail_bytes
 from tvm_ethosu.backend.sim.errors import AmbiguousError, MemoryFault, SimulationError
 from tvm_ethosu.backend.sim.limits import check_elements
 from tvm_ethosu.backend.sim.live import LiveRanges, LiveTensor
@@ -64,6 +64,7 @@ class Memory:
         self._regions = dict(regions)
         self._regions[SHRAM_REGION] = Region(np.zeros(shram_bytes, np.uint8), initialised=False)
         self._written: dict[int, Array] = {}
+        self._lost: dict[int, Array] = {}
         for number, region in self._regions.items():
             if not region.initialised:
                 mask = np.zeros(region.data.size, np.bool_)
@@ -113,6 +114,7 @@ class Memory:
                     f"give two elements of {fm.shape} the same address"
                 )
         mark = self._mark_of(fm, parts)
+        self._forget_tails(fm, parts)
         for box in parts:
             source = values[box.y0 : box.y1, box.x0 : box.x1, box.c0 : box.c1]
             view = _view(region.data, box, fm.type.dtype)
@@ -149,6 +151,8 @@ class Memory:
             )
         elif known is not None:
             self.read_bytes(from_region, start, length, "DMA source")
+        if to_region in self._lost:
+            self._lost[to_region][first : first + length] = False
         owner = self._live.owner(to_region)
         if owner is not None:
             owner[first : first + length] = self._live.mark_of_copy(
@@ -199,10 +203,26 @@ class Memory:
             _byte_view(mask, box, fm.type.size_bytes)[...] = True
         if owner is not None:
             _byte_view(owner, box, fm.type.size_bytes)[...] = mark
+        if fm.region in self._lost:
+            _byte_view(self._lost[fm.region], box, fm.type.size_bytes)[...] = False
+
+    def _forget_tails(self, fm: FeatureMap, parts: Sequence[Box]) -> None:
+        """Forget the bytes behind the last channel of a brick: the hardware may write them."""
+        mask = self._written.get(fm.region)
+        if mask is None:
+            return
+        for box in parts:
+            tail = tail_bytes(fm, box)
+            inside = tail[tail < mask.size]
+            if inside.size:
+                mask[inside] = False
+                self._lost.setdefault(fm.region, np.zeros(mask.size, np.bool_))[inside] = True
 
     def _unwritten(self, what: str, region: int, first: int) -> MemoryFault:
         name = "shared RAM" if region == SHRAM_REGION else f"region {region}"
         past = self._live.past(region, first) or "nobody wrote"
+        if region in self._lost and self._lost[region][first]:
+            past = "may be overwritten: it lies behind the last channel of an NHCWB16 OFM"
         return MemoryFault(f"{what} reads byte {first:#x} of {name}, which {past}")
 
 

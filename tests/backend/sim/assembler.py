@@ -71,7 +71,8 @@ def assemble(commands: Sequence[tuple[str, int]]) -> list[int]:
 
 def kernel_commands(operation: str, parameter: int = 0, **registers: int) -> list[tuple[str, int]]:
     """Return the commands of one kernel operation: defaults, ``registers``, the operation."""
-    values = {**KERNEL_DEFAULTS, **registers}
+    depth = {"IFM_DEPTH_M1": registers.get("OFM_DEPTH_M1", 0)}
+    values = {**KERNEL_DEFAULTS, **depth, **registers}
     return [*values.items(), (operation, parameter)]
 
 

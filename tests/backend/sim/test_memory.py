@@ -462,3 +462,27 @@ def test_too_many_blocks_to_compare() -> None:
     maps = {**wide_map("IFM", 512, 0), **wide_map("OFM", 512, 0)}
     with pytest.raises(LimitError, match=f"in place, the operation has {1 << 18} blocks"):
         execute(absolute(**{**maps, **side, **blocks}), size=1 << 18)
+
+
+def test_bytes_behind_the_last_channel_of_a_brick_are_lost() -> None:
+    """The hardware may write whole bricks; nothing that is used later may lie there."""
+    bricks = {"OFM_PRECISION": 0x141, "OFM_STRIDE_C": 32, "OFM_STRIDE_Y": 32, "OFM_BASE0": 0}
+    shape = {**ofm_shape((1, 2, 4)), "IFM_BASE0": 64}
+    first = absolute(**bricks, **shape)
+    behind = {**nhwc("IFM", (1, 1, 4), 20), **nhwc("OFM", (1, 1, 4), 48), **ofm_shape((1, 1, 4))}
+    second = kernel_commands("ELEMENTWISE", 6, **behind)
+    written = ((16, 32), (64, 72))
+    execute(second, initialised=False, written=written, size=80)
+    with pytest.raises(MemoryFault, match="IFM reads byte 0x14 of region 1, which may be overwr"):
+        execute([*first, *second], initialised=False, written=written, size=80)
+    beside = {**behind, "IFM_BASE0": 16}
+    result = execute(
+        [*first, *kernel_commands("ELEMENTWISE", 6, **beside)],
+        initialised=False,
+        written=written,
+        size=80,
+    )
+    assert list(result[48:52]) == [68, 69, 70, 71]
+    again = {**behind, **nhwc("OFM", (1, 1, 4), 20), "IFM_BASE0": 16}
+    repaired = kernel_commands("ELEMENTWISE", 6, **again)
+    execute([*first, *repaired, *second], initialised=False, written=written, size=80)
