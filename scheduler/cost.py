@@ -6,7 +6,7 @@ at once. The simulator estimates the same from a stream's registers; a test hold
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -50,7 +50,7 @@ class Work:
     """An operation on a target, its blocks to compare, and where its data lies.
 
     ``blocks`` has rows (height, width, channels); ``layouts`` has those of all operands' tensors;
-    ``parameters`` is there for what has weights.
+    ``parameters`` is there for what has weights; ``constants`` names operands that lie with them.
     """
 
     op: NpuOp
@@ -58,6 +58,12 @@ class Work:
     layouts: Mapping[str, Layout]
     target: Target
     parameters: Parameters | None = None
+    constants: Container[str] = ()
+
+    def memory_of(self, operand: Operand) -> Memory:
+        """Return where an operand lies."""
+        is_constant = operand.tensor in self.constants
+        return self.target.constants if is_constant else self.target.feature_maps
 
     @cached_property
     def how(self) -> Engine:
@@ -233,11 +239,12 @@ def _activation_rate(work: Work) -> float:
 
 def _latency(work: Work) -> Reals:
     """Return the cycles until one IFM block has been read and one OFM block is written."""
-    memory, target = work.target.feature_maps, work.target
+    source, memory, target = work.memory_of(work.op.ifm), work.target.feature_maps, work.target
     bytes_per_cycle = target.bytes_per_cycle(memory)
     read = work.ifm.prod(axis=1) * work.op.ifm.dtype.size_bytes
     written = work.ofm.prod(axis=1) * work.op.ofm.dtype.size_bytes
-    reading = memory.read_latency + read * _read_waste(work, work.op.ifm) / bytes_per_cycle
+    waste = _read_waste(work, work.op.ifm)
+    reading = source.read_latency + read * waste / target.bytes_per_cycle(source)
     writing = memory.write_latency + written * _write_waste(work) / bytes_per_cycle
     return _reals(reading + writing)
 
@@ -252,7 +259,7 @@ def _read_waste(work: Work, operand: Operand) -> Reals:
         run = BRICK_CHANNELS * size * work.ifm_buffer[:, 1]
     else:
         run = size * work.ifm_buffer[:, 2]
-    burst = work.target.feature_maps.burst_bytes
+    burst = work.memory_of(operand).burst_bytes
     return burst / np.minimum(burst, run)
 
 
@@ -282,18 +289,16 @@ def _memory_cycles(work: Work) -> Iterator[Reals]:
     """Yield the cycles of each memory."""
     feature_maps = work.target.feature_maps
     written = _stored(work, work.op.ofm) * work.op.ofm.dtype.size_bytes
-    moved = written * _write_waste(work)
+    moved = [(feature_maps, written * _write_waste(work))]
     for operand in work.op.inputs:
         read = _read_elements(work, operand) * operand.dtype.size_bytes
-        moved = moved + read * _read_waste(work, operand)
+        moved.append((work.memory_of(operand), read * _read_waste(work, operand)))
     parameters = work.parameters
     if parameters is not None:
-        read = parameters.size_bytes * work.plane
-        if parameters.memory == feature_maps:
-            moved = moved + read
-        else:
-            yield read / work.target.bytes_per_cycle(parameters.memory)
-    yield moved / work.target.bytes_per_cycle(feature_maps)
+        moved.append((parameters.memory, _reals(parameters.size_bytes * work.plane)))
+    for memory in dict.fromkeys(memory for memory, _ in moved):
+        total = sum(bytes_moved for where, bytes_moved in moved if where == memory)
+        yield _reals(total / work.target.bytes_per_cycle(memory))
 
 
 def _read_elements(work: Work, operand: Operand) -> Integers | int:

@@ -236,7 +236,8 @@ class Estimator:
 
     def _cycles(self, op: NpuOp, blocks: Integers, parameters: Parameters | None) -> Reals:
         layouts = self.layouts.by_tensor
-        return operation_cycles(Work(op, blocks, layouts, self.hardware.target, parameters))
+        target, constants = self.hardware.target, self.graph.constants
+        return operation_cycles(Work(op, blocks, layouts, target, parameters, constants))
 
     def _moved(self, op: Move) -> Timed:
         """Return the copies of a move, each with its fastest block."""

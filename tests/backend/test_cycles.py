@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import compiling
 from tests.compiling import emit, plan
-from tests.scheduler.builders import random_chain
+from tests.scheduler.builders import chain, operand, random_chain
 from tvm_ethosu.backend import sim
 from tvm_ethosu.backend.emit import Kernel, commands
 from tvm_ethosu.backend.program import Program
@@ -16,6 +19,17 @@ from tvm_ethosu.scheduler import hardware
 from tvm_ethosu.scheduler.allocate import Allocation
 from tvm_ethosu.scheduler.arch import ARCHS, Arch
 from tvm_ethosu.scheduler.estimator import Estimator
+from tvm_ethosu.scheduler.ir import (
+    Clamp,
+    Constant,
+    DType,
+    ElementKind,
+    ElementWise,
+    Operand,
+    Rescale,
+    Shape,
+    Tensor,
+)
 from tvm_ethosu.scheduler.search import Objective
 
 
@@ -75,3 +89,32 @@ def test_figures_are_those_of_the_simulator() -> None:
             assert ours.burst_bytes == theirs_memory.burst_bytes
             assert ours.read_latency == theirs_memory.read_latency
             assert ours.write_latency == theirs_memory.write_latency
+
+
+@pytest.mark.parametrize("arch", ARCHS, ids=lambda arch: arch.accelerator.value)
+@pytest.mark.parametrize("first", [False, True], ids=["second operand", "first operand"])
+def test_a_constant_operand_is_read_from_where_constants_lie(arch: Arch, first: bool) -> None:
+    graph = chain([Shape(1, 12, 9, 32)] * 2)
+    shape, (conv,) = graph.ops[0].ofm.shape, graph.ops
+    made, result = operand("t1", shape), operand("t2", shape)
+    factors = Operand("k", shape, DType.I8)
+    product = ElementWise(
+        "product",
+        factors if first else made,
+        result,
+        Clamp(-128, 127),
+        ElementKind.MUL,
+        made if first else factors,
+        Rescale(1 << 30, 38),
+    )
+    data = np.ones((1, shape.h, shape.w, shape.c), np.int8)
+    with_product = replace(
+        graph,
+        ops=(conv, product),
+        tensors={n: Tensor(n, shape, DType.I8, n) for n in ("t0", "t1", "t2", "k")},
+        constants={**graph.constants, "k": Constant("k", data)},
+        outputs=("t2",),
+    )
+    allocation = plan(with_product, arch)
+    found = [op.total for r in _reports(emit(allocation, arch), arch) for op in r.operations]
+    assert found == pytest.approx(_planned_cycles(allocation, arch), rel=1e-9)
