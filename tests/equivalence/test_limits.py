@@ -207,7 +207,6 @@ OUTSIDE = [
         "scales is 0.05",
     ),
     Limit((2, 4, 5), _quantize(2.0**33), c.requantize_scales_fit, "rescale factor is"),
-    Limit((2, 4, 5), _quantize(0.7, "int32"), c.types_are_activations, "output type is int32"),
 ]
 
 

@@ -104,7 +104,13 @@ def _sums_of_the_cpu() -> tvm.IRModule:
     return tvm.IRModule.from_expr(relay.Function([x], made))
 
 
+def _limited_words() -> tvm.IRModule:
+    x = relay.var("x", shape=SHAPE, dtype="int32")
+    return tvm.IRModule.from_expr(relay.Function([x], relay.clip(x, -100, 100)))
+
+
 REFUSED = [
+    Refused(_limited_words(), c.types_are_activations, "input type is int32"),
     Refused(
         _sums_of_the_cpu(),
         requantize.words_are_no_accumulators,
