@@ -52,6 +52,7 @@ class CallReport:
         is_npu: whether this project's code generator compiles it.
         ending: positions of the arguments whose memory nobody reads after the call.
         ending_inputs: those of them that are inputs of the network.
+        arguments: per argument the name of its tensor, empty where it is several or a constant.
     """
 
     function: str
@@ -65,6 +66,7 @@ class CallReport:
     is_npu: bool = False
     ending: frozenset[int] = frozenset()
     ending_inputs: frozenset[int] = frozenset()
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
