@@ -53,6 +53,7 @@ class CallReport:
         ending: positions of the arguments whose memory nobody reads after the call.
         ending_inputs: those of them that are inputs of the network.
         made_outputs: positions of the results that are outputs of the network, each one once.
+        arguments: per argument the name of its tensor, empty where it is several or a constant.
     """
 
     function: str
@@ -67,6 +68,7 @@ class CallReport:
     ending: frozenset[int] = frozenset()
     ending_inputs: frozenset[int] = frozenset()
     made_outputs: frozenset[int] = frozenset()
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

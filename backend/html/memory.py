@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm_ethosu.backend.html.data import Holding, MemoryChart, Moment, Piece
 from tvm_ethosu.backend.html.operators import Group, Numbered, groups_of
@@ -120,9 +120,32 @@ def _inside(
             continue
         function = functions[span.call.function]
         places = _places(groups[function.name], span.start)
+        lenders = _lenders(span.call, function)
         for buffer in function.allocation.schedule.buffers:
-            if buffer.tensor not in function.allocation.homes:
-                yield _piece(function, buffer, places)
+            piece = _piece(function, buffer, places)
+            home = function.allocation.homes.get(buffer.tensor)
+            if home is None:
+                yield piece
+            elif home in lenders:
+                owner, base = lenders[home]
+                detail = f"{piece.detail} (in the memory of {short_origin(owner)})"
+                yield replace(piece, offset_bytes=base + piece.offset_bytes, detail=detail)
+
+
+def _lenders(call: CallReport, function: NpuFunction) -> dict[str, tuple[str, int]]:
+    """Return name and height of the tensors behind a function's inputs and outputs.
+
+    The key is the name in the function's graph; what is no single tensor is left out.
+    """
+    heights: dict[str, int] = {}
+    height = _scratch_bytes(call)
+    for tensor in _piled(call):
+        heights.setdefault(tensor.name, height)
+        height += tensor.aligned_bytes
+    graph = function.allocation.schedule.graph
+    names = dict(zip(graph.inputs, call.arguments, strict=False))
+    names |= {made: f"result of {call.function}.{at}" for at, made in enumerate(graph.outputs)}
+    return {inner: (name, heights[name]) for inner, name in names.items() if name in heights}
 
 
 def _places(groups: Sequence[Group], start: int) -> list[float]:

@@ -163,7 +163,14 @@ class _Reporter:
             frozenset(ending),
             frozenset(at for at, role in ending.items() if role is Role.INPUT),
             self.made_outputs(call),
+            tuple(self.name(arg) for arg in args),
         )
+
+    def name(self, arg: relay.Expr) -> str:
+        """Return the name of an argument's tensor, nothing where it is several or a constant."""
+        tensors = [self.tensors[storage] for storage in self.found.read(arg)]
+        is_one = len(tensors) == 1 and tensors[0].role is not Role.CONSTANT
+        return tensors[0].name if is_one else ""
 
 
 def _npu_operators(mod: tvm.IRModule) -> dict[str, tuple[str, ...]]:
