@@ -358,7 +358,10 @@ def _simulate(
     data = file.read_bytes()
     if data[:1] == b"{":
         if original is not None:
-            raise UserError(f"{file}: --check is for what Vela compiled; this is an NPU program")
+            raise UserError(
+                f"{file}: --check is for what Vela compiled; this is an NPU program "
+                "(tvm-ethosu run --check compares a whole network)"
+            )
         return given, run_own(file, data, seed, given)
     if not given and original is not None:
         given = random_inputs(original.network, seed)

@@ -109,8 +109,11 @@ class HazardChecker:
             if found is not None:
                 raise _error(second, first, (written, read), found, "it needs BLOCKDEP 0")
         if self._loses_lut(first, second):
-            text = "accumulators overwrite the LUT the previous operation still uses"
-            raise HazardError(f"{text}: {_name(first)}; it needs BLOCKDEP 0")
+            start = self.accelerator.lut_address
+            raise HazardError(
+                f"accumulators overwrite the LUT, bytes [{start:#x}, {start + _LUT_BYTES:#x}) of "
+                f"shared RAM, which {_name(first)} may still use: it needs BLOCKDEP 0"
+            )
         self._check_blocks(first, second)
 
     def _check_blocks(self, first: BlockOperation, second: BlockOperation) -> None:

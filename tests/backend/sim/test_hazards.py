@@ -178,7 +178,9 @@ def test_lut_banks_of_small_accelerators() -> None:
     """The next operation's accumulators overwrite a LUT that is still in use."""
     commands = [*absolute(ACTIVATION=16), ("ACTIVATION", 0), ("IFM_BASE0", 512)]
     commands += [("OFM_BASE0", 1024), ("BLOCKDEP", 3), ("ELEMENTWISE", 6)]
-    assert "accumulators overwrite the LUT" in hazard_of(commands, Accelerator.U55_64)
+    text = hazard_of(commands, Accelerator.U55_64)
+    assert "accumulators overwrite the LUT, bytes [0x3800, 0x4000) of shared RAM" in text
+    assert "which ELEMENTWISE_ABS at word" in text
     assert not hazard_of(commands, U55)
     commands[-2] = ("BLOCKDEP", 0)
     assert not hazard_of(commands, Accelerator.U55_64)
