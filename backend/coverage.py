@@ -130,6 +130,9 @@ def _network_lines(results: Sequence[Coverage]) -> Iterator[str]:
 def _suite_lines(name: str, results: Sequence[Coverage]) -> Iterator[str]:
     whole = sum(one.is_whole for one in results)
     yield f"\n## {name}\n"
+    if whole == len(results):
+        yield f"All {whole} networks are on the NPU as a whole."
+        return
     yield f"{whole} of {len(results)} networks are on the NPU as a whole. The others:\n"
     yield "| network | why not on the NPU |"
     yield "|---|---|"

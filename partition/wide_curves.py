@@ -18,7 +18,7 @@ from tvm_ethosu.partition.lower import Lowered, elementwise_shape, to_shape
 from tvm_ethosu.partition.params import CurveParams
 from tvm_ethosu.partition.quantize import checked_multiplier, quantize_multiplier
 from tvm_ethosu.partition.sequence import OpSequence
-from tvm_ethosu.partition.wide_rsqrt import FRACTION_BITS, lower_wide_rsqrt
+from tvm_ethosu.partition.wide_rsqrt import FRACTION_BITS, FREE_BITS, lower_wide_rsqrt
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import (
     Clamp,
@@ -204,7 +204,9 @@ def rsqrt_factor(params: CurveParams) -> float:
 def rsqrt_factors(params: CurveParams) -> Factors:
     """Return the factor and whether 32 bits hold what TFLite's kernel makes with it."""
     factor = rsqrt_factor(params)
-    return [("factor to the output", factor, 2.0**-11 <= factor < 2.0**FRACTION_BITS)]
+    return [
+        ("factor to the output", factor, 2.0**-11 <= factor < 2.0 ** (FRACTION_BITS + FREE_BITS))
+    ]
 
 
 def _rsqrt(params: CurveParams, name: str, ifm: str, ofm: str) -> Lowered:

@@ -18,6 +18,9 @@ _ONE = 1 << 28
 _THREE_HALVES = 3 << 27
 _STEPS = 5
 FRACTION_BITS = 20
+# A product of 32 bits drops so many, and an inverse of 1 has so many left in front.
+_PRODUCT_BITS = 31
+FREE_BITS = 10
 # Larger than any int16: what is added where x is not positive, so that the result is the largest.
 _BEYOND = 1 << 16
 
@@ -40,13 +43,24 @@ def lower_wide_rsqrt(
     root = _high(ops, _inverse_root(ops, half), ops.scalar(ROOT_OF_HALF))
     shift = ops.words(ElementKind.SUB, pairs, ops.scalar(23), swapped=True)
     inverse = ops.shift_right(root, shift)
-    scaled = ops.times(inverse, Rescale(factor.multiplier, factor.shift + FRACTION_BITS))
+    scaled = _scaled(ops, inverse, factor)
     missing = ops.words(ElementKind.SUB, positive, x)
     beyond = ops.words(
         ElementKind.MUL, ops.words(ElementKind.MIN, missing, ops.scalar(1)), ops.scalar(_BEYOND)
     )
     ops.elements(ElementKind.ADD, scaled, beyond, result)
     return ops.lowered()
+
+
+def _scaled(ops: OpSequence, inverse: Operand, factor: Rescale) -> Operand:
+    """Return the inverse root, with bits behind its point, times a factor.
+
+    Left shifts come before the product, as in TFLite; the inverse is at most 1.
+    """
+    shift = factor.shift + FRACTION_BITS
+    if shift < _PRODUCT_BITS:
+        inverse = ops.words(ElementKind.SHIFT_LEFT, inverse, ops.scalar(_PRODUCT_BITS - shift))
+    return ops.times(inverse, Rescale(factor.multiplier, max(shift, _PRODUCT_BITS)))
 
 
 def _high(ops: OpSequence, a: Operand, b: Operand) -> Operand:

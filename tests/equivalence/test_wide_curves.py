@@ -73,7 +73,7 @@ def wide_curves(draw: st.DrawFn, code: str) -> WideCurve:
     if code == "RSQRT":
         scale = draw(scales(-16, 0))
         # Results are 1 / sqrt(steps) times this in steps, so that they fill the range or less.
-        factor = draw(st.one_of(scales(10, 19), scales(-10, 19)))
+        factor = draw(st.one_of(scales(10, 19), scales(-10, 19), scales(19, 29)))
         result = 1 / (math.sqrt(scale) * factor)
         accelerator = draw(st.sampled_from(ACCELERATORS))
         return WideCurve(code, scale, scale / result, seed=draw(SEEDS), accelerator=accelerator)
