@@ -57,7 +57,7 @@ DEVIATIONS = {
     "mul_bc_int16": "MUL scale computed in float32, both cores",
     "prelu_int16": "MUL scale computed in float32, both cores",
     "relu6_int16": "MUL scale computed in float32, both cores",
-    "rsqrt_int16": "16-bit LUT of another function, regor",
+    "rsqrt_int16": "16-bit LUT of another function, regor; MUL before it, legacy",
     "sum_c_int8": "rounds once where TFLite Micro rounds twice, regor",
 }
 
