@@ -34,12 +34,14 @@ from tvm.driver.tvmc import main as tvmc_main
 from tests.backend.bare_metal import build_program
 from tests.backend.sim.assembler import assemble
 from tests.backend.sim.test_memory import absolute, dma
+from tests.equivalence.operators import batch_matmul
 from tests.partition.networks import partition, residual
 from tests.tflite_builder import NetBuilder
 from tvm_ethosu.backend import demo, demo_network
 from tvm_ethosu.backend.bench.__main__ import main as bench_main
 from tvm_ethosu.backend.cli import main
 from tvm_ethosu.backend.codegen import generate
+from tvm_ethosu.backend.coverage import main as coverage_main
 from tvm_ethosu.backend.machine.run import run_elf
 from tvm_ethosu.backend.network import build_for_host
 from tvm_ethosu.backend.reference import Reference, expose_tensors, run_reference
@@ -285,6 +287,13 @@ def _unknown_padding(net: NetBuilder) -> None:
     _set_operator(net, fields={**net._operators[0].fields, 0: ("Int8", 9)})
 
 
+def _product_of_other_batches() -> bytes:
+    net = NetBuilder("int8")
+    x, y = net.input((2, 3, 4)), net.input((1, 4, 5))
+    net.output(batch_matmul(net, x, y, scale=0.1, zero_point=0))
+    return net.build()
+
+
 def _contradicting_addition() -> bytes:
     net = NetBuilder()
     x, y = net.input((1, 4, 4, 3)), net.input((1, 4, 4, 3))
@@ -365,6 +374,7 @@ FILE: Mapping[str, Way] = {
     ),
     "operator …: TVM cannot import it: …": file(_edited_pool(_unknown_padding)),
     "TVM cannot import the network: …": file(_contradicting_addition),
+    "batches of … and … differ": file(_product_of_other_batches),
     "operator …: gives … of shape …, but the file says …": file(
         _edited_pool(partial(_set_result, shape=(1, 3, 2, 1)))
     ),
@@ -1060,6 +1070,9 @@ BENCH: Mapping[str, Way] = {
     "bench: two networks have the same name (…)": given(
         _twin, "--networks", "none", "model.tflite", "twin/model.tflite", run=bench_main
     ),
+    "…: holds no .tflite files": given(
+        lambda desk: (desk.folder / "empty").mkdir(), "empty", run=coverage_main
+    ),
     "plots: the package 'matplotlib' is not installed …": given(
         lambda desk: desk.forget("matplotlib"), "-o", "page.md", run=bench_main
     ),
@@ -1078,5 +1091,5 @@ SECTIONS: Mapping[str, Mapping[str, Way]] = {
     "simulate and disassemble": SIMULATE,
     "Firmware and machine run": FIRMWARE,
     "The reference": REFERENCE,
-    "The demo and the benchmark": BENCH,
+    "The demo, the benchmark and the coverage": BENCH,
 }
