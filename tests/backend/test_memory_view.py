@@ -30,14 +30,15 @@ def _report(arguments: list[str], tmp_path: Path) -> dict[str, object]:
 def test_npu_calls_show_their_scratch_and_what_they_leave(model: Path, tmp_path: Path) -> None:
     report = _report([str(model), "--npu", "ethos-u55-128", "--sram-size", "64K"], tmp_path)
     npu = [call for call in report["calls"] if call["is_npu"]]
-    roles = [(t["role"], t["bytes"]) for t in npu[0]["live"]]
-    assert sorted(roles) == [
-        ("inner", PLANE * 32),
-        ("input", PLANE * 16),
-        ("scratch", PLANE * 16),
-    ]
-    assert npu[0]["used_memory_bytes"] == PLANE * (16 + 32 + 16)
-    assert npu[0]["left_bytes"] == 65536 - PLANE * (16 + 32 + 16) - PLANE * 8
+    roles = {t["role"]: t["bytes"] for t in npu[0]["live"]}
+    assert roles == {
+        "inner": PLANE * 32,
+        "input": PLANE * 16,
+        "scratch": npu[0]["used_memory_bytes"] - PLANE * (16 + 32),
+    }
+    # The feature map between the two convolutions, and weights where that is faster.
+    assert PLANE * 16 <= roles["scratch"] < PLANE * 16 + 8192
+    assert npu[0]["left_bytes"] == 65536 - npu[0]["used_memory_bytes"] - PLANE * 8
     assert report["peak_bytes"] == max(call["during_bytes"] for call in report["calls"])
 
 

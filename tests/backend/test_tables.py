@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.compiling import compile_graph
-from tests.scheduler.builders import CLAMP, operand, pool
+from tests.scheduler.builders import CLAMP, operand
 from tvm_ethosu.backend import sim
 from tvm_ethosu.backend.sim.operations import Dma
 from tvm_ethosu.scheduler.arch import find_arch
@@ -21,7 +21,7 @@ def _graph(tables: str) -> NpuGraph:
     for index, table in enumerate(tables):
         ifm, ofm = (operand(f"t{i}", SHAPE) for i in (index, index + 1))
         if table == ".":
-            ops.append(pool(f"op{index}", ifm, ofm))
+            ops.append(Requantize(f"op{index}", ifm, ofm, CLAMP))
         else:
             ops.append(Requantize(f"op{index}", ifm, ofm, CLAMP, table=table))
     names = [f"t{index}" for index in range(len(tables) + 1)]
