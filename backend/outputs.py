@@ -53,7 +53,8 @@ def _stage(path: Path) -> Iterator[Path]:
     try:
         with interrupts.held():
             stage = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-        yield stage
+        with interrupts.unfinished(str(stage)):
+            yield stage
     finally:
         if stage is not None:
             with interrupts.held():

@@ -1,5 +1,7 @@
 """Ctrl-C: remembered, because TVM's callbacks from C++ lose the exception that Python makes of it.
 
+While TVM is at work the process ends without one: TVM's C++ does not always survive it.
+
 Imports nothing that takes time: the command listens before TVM is loaded.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -18,15 +21,48 @@ EXIT_INTERRUPTED: Final = 130
 
 _happened = threading.Event()
 _held = threading.Event()
+_unfinished: list[str] = []
+_TVM: Final = f"{os.sep}tvm{os.sep}"
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
+def _interrupt(_number: int, frame: FrameType | None) -> None:
     if _happened.is_set() and not _held.is_set():
         # Whoever asks twice does not want to wait for the next check.
         os._exit(EXIT_INTERRUPTED)
     _happened.set()
-    if not _held.is_set():
-        raise KeyboardInterrupt
+    if _held.is_set():
+        return
+    if _is_in_tvm(frame):
+        _leave()
+    raise KeyboardInterrupt
+
+
+def _is_in_tvm(frame: FrameType | None) -> bool:
+    """Return whether TVM is at work: an exception on its way through its C++ may end in a crash."""
+    while frame is not None:
+        if _TVM in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _leave() -> None:
+    """End this process at once, as the command ends when it is interrupted."""
+    for path in _unfinished:
+        shutil.rmtree(path, ignore_errors=True)
+    show_cursor = "\x1b[?25h\n" if os.isatty(2) else ""
+    os.write(2, f"{show_cursor}tvm-ethosu: interrupted\n".encode())
+    os._exit(EXIT_INTERRUPTED)
+
+
+@contextlib.contextmanager
+def unfinished(folder: str) -> Iterator[None]:
+    """Name a folder that must not stay behind if this process ends inside of the block."""
+    _unfinished.append(folder)
+    try:
+        yield
+    finally:
+        _unfinished.remove(folder)
 
 
 def _forget_lost(arguments: Any) -> None:
