@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -425,22 +425,36 @@ class _Tables:
         self.slots.clear()
         self.end = 0
 
-    def place(self, table: Range) -> int:
-        """Return the slot for a table that is not there yet; if need be all others make room."""
-        start = round_up(self.end, table.size_bytes)
-        if start + table.size_bytes > TABLE_BYTES:
-            self.forget()
-            start = 0
-        self.end = start + table.size_bytes
-        self.slots[table] = start // TABLE_SLOT_BYTES
-        return self.slots[table]
+    def load(self, upcoming: Iterable[Range]) -> list[Range]:
+        """Give slots to tables in the order of their use, and return those that got one.
+
+        If there is no room for the first one, all that are there make room; the last ones may get
+        none.
+        """
+        loaded: list[Range] = []
+        for table in upcoming:
+            start = round_up(self.end, table.size_bytes)
+            if start + table.size_bytes > TABLE_BYTES:
+                if loaded:
+                    break
+                self.forget()
+                start = 0
+            self.end = start + table.size_bytes
+            self.slots[table] = start // TABLE_SLOT_BYTES
+            loaded.append(table)
+        return loaded
 
 
 def _with_table_transfers(operations: Sequence[Operation | Copy], arch: Arch) -> list[Any]:
-    """Return Vela's operations, each table copied to the shared RAM before it is first used."""
+    """Return Vela's operations, each table copied to the shared RAM before it is first used.
+
+    As many as there is room for are copied together, before what else is copied there: transfers
+    follow one another, so that a table would wait for weights that are needed much later.
+    """
     tables = _Tables()
     result: list[Any] = []
-    for operation in operations:
+    behind_kernel = 0
+    for index, operation in enumerate(operations):
         if isinstance(operation, Copy):
             result.append(operation.vela)
             continue
@@ -450,10 +464,27 @@ def _with_table_transfers(operations: Sequence[Operation | Copy], arch: Arch) ->
                 tables.forget()
         else:
             if table not in tables.slots:
-                result.append(_table_transfer(table, tables.place(table), arch))
+                loaded = tables.load(_upcoming(operations[index:], tables, arch))
+                result[behind_kernel:behind_kernel] = [
+                    _table_transfer(one, tables.slots[one], arch) for one in loaded
+                ]
             operation.vela.activation.lookup_table_index = tables.slots[table]
         result.append(operation.vela)
+        behind_kernel = len(result)
     return result
+
+
+def _upcoming(operations: Sequence[Operation | Copy], tables: _Tables, arch: Arch) -> list[Range]:
+    """Return the tables that operations use from here on, as long as the shared RAM keeps them."""
+    found: dict[Range, None] = {}
+    for operation in operations:
+        if isinstance(operation, Copy):
+            continue
+        if operation.table is not None and operation.table not in tables.slots:
+            found[operation.table] = None
+        elif operation.table is None and not arch.tables_are_kept:
+            break
+    return list(found)
 
 
 def _table_transfer(table: Range, slot: int, arch: Arch) -> Any:

@@ -53,7 +53,12 @@ def schedule(
     padded = worth_padding(compact)
     if objective is Objective.PERFORMANCE and budget_bytes is None:
         estimator = compact if padded is None else compact.with_layouts(padded)
-        return allocate(add_transfers(plan_whole_tensors(estimator.layouts), estimator, None))
+        whole = allocate(add_transfers(plan_whole_tensors(estimator.layouts), estimator, None))
+        # What is found within the memory of the whole plan may be faster than the largest slices.
+        sliced = (
+            _in_slices(whole.schedule, estimator, limit) for limit in (None, whole.scratch_bytes)
+        )
+        return min((whole, *chain.from_iterable(sliced)), key=_cycles_first)
     search = PlanSearch(compact)
     searches = [search]
     if padded is not None:
@@ -138,7 +143,9 @@ def _cycles_first(allocation: Allocation) -> tuple[float, int]:
     return allocation.schedule.cycles, allocation.scratch_bytes
 
 
-def _in_slices(plan: Schedule, estimator: Estimator, budget_bytes: int) -> Iterator[Allocation]:
+def _in_slices(
+    plan: Schedule, estimator: Estimator, budget_bytes: int | None
+) -> Iterator[Allocation]:
     """Yield a plan with weights in slices, where that may be faster and can be placed."""
     graph, padded = plan.graph, plan.layouts.padded
     own = estimator.with_layouts(plan.layouts)
@@ -146,7 +153,11 @@ def _in_slices(plan: Schedule, estimator: Estimator, budget_bytes: int) -> Itera
         layouts = choose_layouts(split(graph, slices), padded)
         pieces = plan_segments(layouts, split_segments(plan.segments, graph, slices))
         pieces = replace(pieces, slices=tuple(sorted(slices.items())))
-        for variant in _fastest_first(pieces, Estimator(layouts, estimator.hardware), budget_bytes):
+        sliced = Estimator(layouts, estimator.hardware)
+        if budget_bytes is None:
+            yield allocate(add_transfers(pieces, sliced, None))
+            continue
+        for variant in _fastest_first(pieces, sliced, budget_bytes):
             allocation = allocate(variant)
             if allocation.scratch_bytes <= budget_bytes:
                 yield allocation

@@ -95,7 +95,7 @@ def split_segments(
 
 
 def worth_slicing(
-    schedule: Schedule, estimator: Estimator, budget_bytes: int
+    schedule: Schedule, estimator: Estimator, budget_bytes: int | None
 ) -> Iterator[dict[int, int]]:
     """Yield slices with which a schedule may be faster within a budget."""
     candidates = list(_candidates(schedule, estimator, budget_bytes))
@@ -122,7 +122,7 @@ def _channels(graph: NpuGraph, one: _Candidate, slice_bytes: int) -> int:
 
 
 def _candidates(
-    schedule: Schedule, estimator: Estimator, budget_bytes: int
+    schedule: Schedule, estimator: Estimator, budget_bytes: int | None
 ) -> Iterator[_Candidate]:
     """Yield convolutions in one go that may take less time with weights in slices."""
     graph, moved = schedule.graph, {transfer.op for transfer in schedule.transfers}
@@ -135,8 +135,12 @@ def _candidates(
         if choices.buffered is not None:
             gain = _most_gained(choices.streamed, choices.buffered, estimator, index in moved)
             if gain > _WORTHWHILE * schedule.cycles:
-                spare = budget_bytes - _bytes_during(schedule, segment)
-                yield _Candidate(index, choices.buffered.parameter_bytes, spare)
+                size_bytes = choices.buffered.parameter_bytes
+                # Without a limit there is room for all of the weights, twice.
+                spare = 2 * size_bytes
+                if budget_bytes is not None:
+                    spare = budget_bytes - _bytes_during(schedule, segment)
+                yield _Candidate(index, size_bytes, spare)
 
 
 def _most_gained(
