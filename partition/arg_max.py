@@ -18,7 +18,7 @@ from tvm_ethosu.partition.params import OpParams
 from tvm_ethosu.partition.report import Rejection
 from tvm_ethosu.partition.sequence import OpSequence
 from tvm_ethosu.scheduler.arch import MAX_DIM
-from tvm_ethosu.scheduler.ir import DType, ElementKind, Kernel, Operand, PoolKind, Shape
+from tvm_ethosu.scheduler.ir import DType, ElementKind, Operand, Shape
 
 _POSITION_BITS = 7
 _STEP = 1 << _POSITION_BITS
@@ -70,17 +70,13 @@ def lower_arg_max(params: OpParams, name: str, ifms: Sequence[str], ofm: str) ->
     combined = ops.tensor(source.shape, DType.I16)
     ops.scale_channels(source, combined, _STEP, _LARGEST_POSITION - np.arange(channels))
 
-    # The channels seen as columns, of which a window takes the maximum.
-    flat = Operand(combined.tensor, Shape(1, positions, channels, 1), DType.I16)
-    per_row = Shape(1, positions, 1, 1)
-    largest = ops.pool(PoolKind.MAX, flat, ops.tensor(per_row, DType.I16), Kernel(1, channels))
-
-    word = ops.scale_channels(largest, ops.tensor(per_row, DType.I32), 1, np.zeros(1))
+    largest = ops.largest_channel(combined)
+    word = ops.scale_channels(largest, ops.tensor(largest.shape, DType.I32), 1, np.zeros(1))
     # -64 to 63 rounds to nothing, so this is the value alone.
     value = ops.shift_right(word, ops.scalar(_POSITION_BITS))
     without_position = ops.words(ElementKind.MUL, value, ops.scalar(_STEP))
     channel = ops.words(ElementKind.SUB, without_position, word)
-    result = Operand(ofm, per_row, DType.I32)
+    result = Operand(ofm, largest.shape, DType.I32)
     ops.elements(ElementKind.ADD, channel, ops.scalar(_LARGEST_POSITION), result)
     return ops.lowered()
 

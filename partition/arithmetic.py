@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tvm_ethosu.partition.lower import Lowered, exact_add_quants, operand_shapes
 from tvm_ethosu.partition.params import AddParams, OpParams
-from tvm_ethosu.partition.quantize import quantize_multiplier
+from tvm_ethosu.partition.quantize import checked_multiplier, quantize_multiplier
 from tvm_ethosu.partition.report import Rejection
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import (
@@ -32,10 +32,7 @@ def _rescale(params: AddParams) -> Rescale | None:
         case ElementKind.SUB:
             return None
         case ElementKind.MUL:
-            found = quantize_multiplier(_product_factor(params))
-            if found is None:
-                raise InternalError(f"{params.origin}: scales passed the constraints wrongly")
-            return found
+            return checked_multiplier(_product_factor(params))
         case _:
             return Rescale(1, 0)
 

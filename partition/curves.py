@@ -19,19 +19,15 @@ from tvm_ethosu.partition.constraints import (
     types_are_equal,
 )
 from tvm_ethosu.partition.float_curves import FLOAT_CURVES, float_factors, float_table
-from tvm_ethosu.partition.lower import Lowered, elementwise_shape, to_shape
-from tvm_ethosu.partition.params import CurveParams, OpParams
+from tvm_ethosu.partition.lower import Lowered, flat_shape
+from tvm_ethosu.partition.params import CurveParams, Factors, OpParams
 from tvm_ethosu.partition.quantize import checked_multiplier, quantize_multiplier
 from tvm_ethosu.partition.report import Rejection
 from tvm_ethosu.partition.wide_curves import (
     WIDE_CURVES,
-    leaky_relu_slopes,
     lower_wide_curve,
-    rsqrt_factor,
-    rsqrt_factors,
 )
-from tvm_ethosu.partition.wide_rsqrt import FRACTION_BITS
-from tvm_ethosu.scheduler.errors import InternalError
+from tvm_ethosu.partition.wide_rsqrt import FRACTION_BITS, rsqrt_factor, rsqrt_factors
 from tvm_ethosu.scheduler.ir import Clamp, Constant, DType, Operand, Requantize, Rescale
 
 # Logistic and tanh take their argument in Q4.27.
@@ -92,10 +88,6 @@ def _tanh(params: CurveParams) -> list[int]:
     return _saturating_curve(params, fp.tanh, 24)
 
 
-def _ratio(params: CurveParams) -> float:
-    return params.ifm_quant.scale / params.ofm_quant.scale
-
-
 def _scaled_values(params: CurveParams, slope: Callable[[int], tuple[int, Rescale]]) -> list[int]:
     """Return values times a factor; ``slope`` gives both for a value less its zero point."""
 
@@ -108,12 +100,12 @@ def _scaled_values(params: CurveParams, slope: Callable[[int], tuple[int, Rescal
 
 
 def _leaky_relu(params: CurveParams) -> list[int]:
-    identity, lower = map(checked_multiplier, leaky_relu_slopes(params))
+    identity, lower = map(checked_multiplier, params.slopes)
     return _scaled_values(params, lambda x: (x, identity if x >= 0 else lower))
 
 
 def _abs(params: CurveParams) -> list[int]:
-    factor = checked_multiplier(_ratio(params))
+    factor = checked_multiplier(params.ratio)
     return _scaled_values(params, lambda x: (abs(x), factor))
 
 
@@ -207,9 +199,7 @@ def lower_curve(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> L
         return lower_wide_curve(params, name, ifms, ofm)
     dtype = DType(params.ofm.dtype)
     table = Constant(f"{name}_table", np.array(_TABLES[params.function](params), dtype.value))
-    shape = elementwise_shape(to_shape(params.ofm.dims))
-    if shape is None:
-        raise InternalError(f"{params.origin}: {params.ofm.dims} passed the constraints wrongly")
+    shape = flat_shape(params)
     op = Requantize(
         name,
         Operand(ifms[0], shape, dtype),
@@ -283,7 +273,7 @@ def _fixed_quant(params: CurveParams) -> tuple[float, int] | None:
     return None if steps is None else (1 / steps[0], steps[1] + shift)
 
 
-def _factors(params: CurveParams) -> list[tuple[str, float, bool]]:
+def _factors(params: CurveParams) -> Factors:
     """Return the factors that a table needs: name, value, whether it can be used."""
     if params.ofm.dtype == "int16":
         return WIDE_CURVES[params.function].factors(params)
@@ -300,9 +290,9 @@ def _factors(params: CurveParams) -> list[tuple[str, float, bool]]:
         ]
     if params.function == "rsqrt":
         return rsqrt_factors(params)
-    named = [("factor to the output", _ratio(params))]
+    named = [("factor to the output", params.ratio)]
     if params.function == "leaky_relu":
-        named = list(zip(("upper slope", "lower slope"), leaky_relu_slopes(params), strict=True))
+        named = list(zip(("upper slope", "lower slope"), params.slopes, strict=True))
     return [(name, factor, quantize_multiplier(factor) is not None) for name, factor in named]
 
 

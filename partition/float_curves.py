@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tvm_ethosu.partition.params import CurveParams
+from tvm_ethosu.partition.params import CurveParams, Factors
 from tvm_ethosu.scheduler.ir import DType, Quant
 
 Reals = npt.NDArray[np.float32]
@@ -31,42 +31,42 @@ _SQRT_HALF = np.float32(math.sqrt(0.5))
 _SQRT_2_OVER_PI = np.float32(math.sqrt(2 / math.pi))
 
 
-def _in_double(function: Callable[..., Any], x: Reals) -> Reals:
+def in_double(function: Callable[..., Any], x: Reals) -> Reals:
     """Return a function rounded to float32 once."""
     with np.errstate(over="ignore"):
         return np.asarray(function(x.astype(np.float64)), np.float32)
 
 
 def _exp(x: Reals, _: float) -> Reals:
-    return _in_double(np.exp, x)
+    return in_double(np.exp, x)
 
 
 def _log(x: Reals, least: float) -> Reals:
     """Return the logarithm; the least value of the output where there is none."""
     positive = x > 0
-    return np.where(positive, _in_double(np.log, np.where(positive, x, 1)), np.float32(least))
+    return np.where(positive, in_double(np.log, np.where(positive, x, 1)), np.float32(least))
 
 
 def _elu(x: Reals, _: float) -> Reals:
-    return np.where(x < 0, _in_double(np.exp, np.minimum(x, 0)) - np.float32(1), x)
+    return np.where(x < 0, in_double(np.exp, np.minimum(x, 0)) - np.float32(1), x)
 
 
 def _gelu(x: Reals, _: float) -> Reals:
-    complement = _in_double(np.vectorize(math.erfc), x * -_SQRT_HALF)
+    complement = in_double(np.vectorize(math.erfc), x * -_SQRT_HALF)
     return np.float32(0.5) * x * complement
 
 
 def _gelu_approximate(x: Reals, _: float) -> Reals:
     inner = _SQRT_2_OVER_PI * (x + np.float32(0.044715) * x * x * x)
-    return np.float32(0.5) * x * (np.float32(1) + _in_double(np.tanh, inner))
+    return np.float32(0.5) * x * (np.float32(1) + in_double(np.tanh, inner))
 
 
 def _logistic(x: Reals, _: float) -> Reals:
-    return np.float32(1) / (np.float32(1) + _in_double(np.exp, -x))
+    return np.float32(1) / (np.float32(1) + in_double(np.exp, -x))
 
 
 def _tanh(x: Reals, _: float) -> Reals:
-    return _in_double(np.tanh, x)
+    return in_double(np.tanh, x)
 
 
 def _negative(x: Reals, _: float) -> Reals:
@@ -118,7 +118,7 @@ def _results(params: CurveParams) -> Reals:
     return _round(y)
 
 
-def float_factors(params: CurveParams) -> list[tuple[str, float, bool]]:
+def float_factors(params: CurveParams) -> Factors:
     """Return the number that decides whether a table of int8 can be filled."""
     largest = float(np.max(np.abs(_results(params))))
     return [("largest result in steps of the output's scale", largest, largest < _INT32_MAX)]
@@ -172,7 +172,7 @@ def wide_table(params: CurveParams) -> npt.NDArray[np.uint32]:
     return interpolation_words(interpolated_results(function, params.ifm_quant, params.ofm_quant))
 
 
-def wide_factors(params: CurveParams) -> list[tuple[str, float, bool]]:
+def wide_factors(params: CurveParams) -> Factors:
     """Return the number that decides whether a table of int16 can be filled."""
     with np.errstate(over="ignore", invalid="ignore"):
         reals = _at_steps(_wide_function(params), params.ifm_quant, params.ofm_quant)

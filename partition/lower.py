@@ -72,6 +72,18 @@ def elementwise_shape(shape: Shape) -> Shape | None:
     return next((s for s in candidates if max(s.h, s.w, s.c) <= MAX_DIM), None)
 
 
+def flat_shape(params: OpParams) -> Shape:
+    """Return ``elementwise_shape`` of the output, for an operator that has passed its limits.
+
+    Raises:
+        InternalError: there is none.
+    """
+    shape = elementwise_shape(to_shape(params.ofm.dims))
+    if shape is None:
+        raise InternalError(f"{params.origin}: {params.ofm.dims} passed the constraints wrongly")
+    return shape
+
+
 def _operand(tensor: str, of: TensorType, quant: Quant, shape: Shape | None = None) -> Operand:
     return Operand(tensor, shape or to_shape(of.dims), DType(of.dtype), quant)
 
@@ -211,7 +223,7 @@ def lower_add(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Low
 def lower_requantize(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lowered:
     """Return an element-wise change of quantisation."""
     assert isinstance(params, RequantizeParams)
-    shape = elementwise_shape(to_shape(params.ofm.dims))
+    shape = flat_shape(params)
     op = Requantize(
         name,
         _operand(ifms[0], params.ifm, params.ifm_quant, shape),

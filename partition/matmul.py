@@ -15,12 +15,15 @@ from tvm_ethosu.partition.constraints import Constraint
 from tvm_ethosu.partition.lower import Lowered
 from tvm_ethosu.partition.moves import MAX_PARTS, Axis, Box, parts_of
 from tvm_ethosu.partition.params import OpParams, TensorType
-from tvm_ethosu.partition.quantize import accumulator_factor, quantize_multiplier
+from tvm_ethosu.partition.quantize import (
+    accumulator_factor,
+    checked_multiplier,
+    quantize_multiplier,
+)
 from tvm_ethosu.partition.report import Rejection
 from tvm_ethosu.partition.sequence import OpSequence
 from tvm_ethosu.scheduler.arch import MAX_DIM
-from tvm_ethosu.scheduler.errors import InternalError
-from tvm_ethosu.scheduler.ir import Clamp, DType, ElementKind, Operand, Quant, Rescale, Shape
+from tvm_ethosu.scheduler.ir import Clamp, DType, ElementKind, Operand, Quant, Shape
 
 # Whose product of 32 bits has 512 KiB when it is whole.
 MAX_PRODUCTS = 1 << 17
@@ -104,9 +107,6 @@ def lower_matmul(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> 
     """Return repetition, products, sums over the depth, and the scale."""
     assert isinstance(params, MatmulParams)
     batch, rows, columns, depth = params.extents
-    factor = quantize_multiplier(params.factor)
-    if factor is None:
-        raise InternalError(f"{params.origin}: a scale passed the constraints wrongly")
     ops = OpSequence(name, params.origin)
     first = Operand(ifms[0], Shape(1, batch * rows, 1, depth), DType.I8, params.ifm_quant)
     second = Operand(ifms[1], Shape(1, batch, columns, depth), DType.I8, params.ifm2_quant)
@@ -122,8 +122,7 @@ def lower_matmul(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> 
     per_result = Shape(1, batch * rows, columns, 1)
     total = ops.sum_channels(products, ops.tensor(per_result, DType.I32))
     result = Operand(ofm, per_result, DType.I8, params.ofm_quant)
-    multiplier, shift = ops.scalar(factor.multiplier), Rescale(1, factor.shift)
-    ops.elements(ElementKind.MUL, total, multiplier, result, rescale=shift, limits=params.clamp)
+    ops.times(total, checked_multiplier(params.factor), result, params.clamp)
     return ops.lowered()
 
 

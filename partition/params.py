@@ -9,6 +9,9 @@ import numpy.typing as npt
 
 from tvm_ethosu.scheduler.ir import Clamp, ElementKind, Kernel, Padding, PoolKind, Quant
 
+# Numbers that decide whether a function can be realised: name, value, whether it can be used.
+Factors = list[tuple[str, float, bool]]
+
 
 @dataclass(frozen=True)
 class TensorType:
@@ -125,6 +128,16 @@ class CurveParams(OpParams):
     ifm_quant: Quant
     ofm_quant: Quant
     alpha: float = 0.0
+
+    @property
+    def ratio(self) -> float:
+        """Return the input's scale over the output's."""
+        return self.ifm_quant.scale / self.ofm_quant.scale
+
+    @property
+    def slopes(self) -> tuple[float, float]:
+        """Return leaky ReLU's factors of values above and below zero, in steps of the output."""
+        return self.ratio, self.ifm_quant.scale * self.alpha / self.ofm_quant.scale
 
 
 @dataclass(frozen=True)

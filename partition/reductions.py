@@ -24,7 +24,6 @@ from tvm_ethosu.scheduler.ir import (
     Conv2D,
     DepthwiseConv2D,
     DType,
-    ElementKind,
     Kernel,
     Operand,
     Padding,
@@ -204,9 +203,7 @@ def _sum_in_two(params: ReduceParams, name: str, ifm: Operand, ofm: Operand) -> 
     ops.sum_window(ifm, columns, Kernel(shape.h, 1))
     total = ops.tensor(ofm.shape, DType.I32)
     ops.sum_window(columns, total, Kernel(1, shape.w))
-    factor = ops.scalar(rescale.multiplier)
-    shift = Rescale(1, rescale.shift)
-    ops.elements(ElementKind.MUL, total, factor, ofm, rescale=shift, limits=params.clamp)
+    ops.times(total, rescale, ofm, params.clamp)
     return ops.lowered()
 
 

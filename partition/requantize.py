@@ -16,13 +16,12 @@ from tvm_ethosu.partition.constraints import (
     scales_are_per_tensor,
     zero_points_fit,
 )
-from tvm_ethosu.partition.lower import Lowered, elementwise_shape, lower_requantize, to_shape
+from tvm_ethosu.partition.lower import Lowered, flat_shape, lower_requantize
 from tvm_ethosu.partition.params import OpParams, RequantizeParams
-from tvm_ethosu.partition.quantize import quantize_multiplier
+from tvm_ethosu.partition.quantize import checked_multiplier
 from tvm_ethosu.partition.report import Rejection
 from tvm_ethosu.partition.sequence import OpSequence
-from tvm_ethosu.scheduler.errors import InternalError
-from tvm_ethosu.scheduler.ir import DType, ElementKind, Operand, Rescale, Shape
+from tvm_ethosu.scheduler.ir import DType, Operand, Shape
 
 # TFLite's kernel shifts to the left before it multiplies: 17 bits with so many more are 31.
 _LARGEST_FACTOR_TO_WORDS = 2.0**14
@@ -68,17 +67,13 @@ def lower_any_requantize(params: OpParams, name: str, ifms: Sequence[str], ofm: 
     assert isinstance(params, RequantizeParams)
     if "int32" not in (params.ifm.dtype, params.ofm.dtype):
         return lower_requantize(params, name, ifms, ofm)
-    shape = elementwise_shape(to_shape(params.ofm.dims))
-    factor = quantize_multiplier(params.ifm_quant.scale / params.ofm_quant.scale)
-    if shape is None or factor is None:
-        raise InternalError(f"{params.origin}: a requantization passed the constraints wrongly")
+    shape = flat_shape(params)
+    factor = checked_multiplier(params.ifm_quant.scale / params.ofm_quant.scale)
     ops = OpSequence(name, params.origin)
     words = _as_words(ops, params, ifms[0], shape)
     result = Operand(ofm, shape, DType(params.ofm.dtype), params.ofm_quant)
-    # With 32 bits the NPU takes a shift only: the multiplier is the second operand.
-    multiplier, shift = ops.scalar(factor.multiplier), Rescale(1, factor.shift)
     limits = None if params.ofm.dtype == "int32" else params.clamp
-    ops.elements(ElementKind.MUL, words, multiplier, result, rescale=shift, limits=limits)
+    ops.times(words, factor, result, limits)
     return ops.lowered()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,11 @@ from tvm_ethosu.scheduler.ir import (
 
 _UNIT = Rescale(1, 0)
 _NO_QUANT = Quant()
+
+
+def _shift_by(bits: int) -> Rescale:
+    """Return a factor of int32, of which the NPU takes the shift only."""
+    return Rescale(1 << 30, bits)
 
 
 class OpSequence:
@@ -109,13 +115,14 @@ class OpSequence:
     def times(
         self, a: Operand, factor: Rescale, ofm: Operand | None = None, limits: Clamp | None = None
     ) -> Operand:
-        """Add int32 times a factor, rounded twice; its multiplier is an operand.
-
-        With 32 bits the NPU takes the shift only.
-        """
+        """Add int32 times a factor, rounded twice; its multiplier is an operand."""
         ofm, multiplier = ofm or self.tensor(a.shape, DType.I32), self.scalar(factor.multiplier)
-        shift = Rescale(1 << 30, factor.shift)
+        shift = _shift_by(factor.shift)
         return self.elements(ElementKind.MUL, a, multiplier, ofm, limits, rescale=shift)
+
+    def high_product(self, a: Operand, b: Operand) -> Operand:
+        """Add the upper half of a product of int32, doubled and rounded as gemmlowp does."""
+        return self.words(ElementKind.MUL, a, b, rescale=_shift_by(31))
 
     def shift_right(self, a: Operand, b: Operand, ofm: Operand | None = None) -> Operand:
         """Add a right shift of int32 that rounds to nearest, ties upwards."""
@@ -134,6 +141,16 @@ class OpSequence:
         name, clamp = self._op_name(kind.value), limits or _limits(ofm)
         op = Pool(name, ifm, ofm, clamp, kind, kernel, Padding(), origin=self.origin)
         return self._add(op)
+
+    def largest_channel(self, ifm: Operand) -> Operand:
+        """Add the maximum over the channels of each position; the result has one channel."""
+        height, width, channels = ifm.shape.h, ifm.shape.w, ifm.shape.c
+        ofm = self.tensor(Shape(1, height, width, 1), ifm.dtype)
+        # The channels seen as columns, of which a window takes the maximum.
+        flat = replace(ifm, shape=Shape(1, height * width, channels, 1))
+        maxima = replace(ofm, shape=Shape(1, height * width, 1, 1))
+        self.pool(PoolKind.MAX, flat, maxima, Kernel(1, channels))
+        return ofm
 
     def sum_window(self, ifm: Operand, ofm: Operand, kernel: Kernel) -> Operand:
         """Add a sum over windows in each channel, exact where the OFM's type holds it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -39,9 +38,7 @@ from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import (
     DType,
     ElementKind,
-    Kernel,
     Operand,
-    PoolKind,
     Quant,
     Rescale,
     Shape,
@@ -55,8 +52,6 @@ _LONGEST_ROW = (1 << _SUM_BITS) - 1
 _LONG_ROW = 512
 
 _MOST_STRIPES = 128
-
-_HIGH_MULTIPLY = Rescale(1 << 30, 31)
 
 
 def exp_table(scale: float, beta: float) -> tuple[int, ...]:
@@ -89,12 +84,7 @@ def lower_softmax(params: OpParams, name: str, ifms: Sequence[str], ofm: str) ->
     table = ops.table(np.array(exp_table(params.ifm_quant.scale, params.beta), np.int32))
 
     source = Operand(ifms[0], Shape(1, height, width, channels), dtype)
-    per_row = Shape(1, height, width, 1)
-    largest = ops.tensor(per_row, dtype)
-    # The channels seen as columns, of which a window takes the maximum.
-    flat = replace(source, shape=Shape(1, height * width, channels, 1))
-    maxima = replace(largest, shape=Shape(1, height * width, 1, 1))
-    ops.pool(PoolKind.MAX, flat, maxima, Kernel(1, channels))
+    largest = ops.largest_channel(source)
 
     def exponentials() -> Operand:
         # The difference -255..0 plus the "zero point" 127 is -128..127, the table's index.
@@ -103,14 +93,14 @@ def lower_softmax(params: OpParams, name: str, ifms: Sequence[str], ofm: str) ->
         return Operand(result.tensor, result.shape, result.dtype)
 
     summand = ops.shift_right(exponentials(), ops.scalar(_SUM_BITS))
-    total = ops.sum_channels(summand, ops.tensor(per_row, DType.I32))
+    total = ops.sum_channels(summand, ops.tensor(largest.shape, DType.I32))
     zeros = ops.words(ElementKind.LEADING_ZEROS, total)
     inverse = _inverse(ops, total, zeros)
     shift = ops.words(ElementKind.SUB, zeros, ops.scalar(_SUM_BITS + 31 - 8), swapped=True)
     if channels >= _LONG_ROW:
         inverse, shift = _within_31_bits(ops, inverse, shift)
     # Computed again rather than kept: 32 bits for each element until the sum is inverted.
-    product = ops.words(ElementKind.MUL, exponentials(), inverse, rescale=_HIGH_MULTIPLY)
+    product = ops.high_product(exponentials(), inverse)
     quant = Quant(1.0, dtype.minimum)
     ops.shift_right(product, shift, Operand(ofm, source.shape, dtype, quant))
     return ops.lowered()
@@ -137,12 +127,12 @@ def _inverse(ops: OpSequence, total: Operand, zeros: Operand) -> Operand:
     """
     one_less = ops.words(ElementKind.SUB, zeros, ops.scalar(1))
     half = ops.words(ElementKind.SHIFT_LEFT, total, one_less)
-    first = ops.words(ElementKind.MUL, half, ops.scalar(MINUS_32_OVER_17), rescale=_HIGH_MULTIPLY)
+    first = ops.high_product(half, ops.scalar(MINUS_32_OVER_17))
     x = ops.words(ElementKind.ADD, first, ops.scalar(FORTY_EIGHT_OVER_17))
     for _ in range(3):
-        product = ops.words(ElementKind.MUL, x, half, rescale=_HIGH_MULTIPLY)
+        product = ops.high_product(x, half)
         rest = ops.words(ElementKind.SUB, product, ops.scalar(ONE), swapped=True)
-        change = ops.words(ElementKind.MUL, x, rest, rescale=_HIGH_MULTIPLY)
+        change = ops.high_product(x, rest)
         x = ops.words(ElementKind.ADD, x, ops.words(ElementKind.MUL, change, ops.scalar(4)))
     return ops.words(ElementKind.MUL, x, ops.scalar(2))
 

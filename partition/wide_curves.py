@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tvm_ethosu.partition.float_curves import wide_factors, wide_table
-from tvm_ethosu.partition.lower import Lowered, elementwise_shape, to_shape
-from tvm_ethosu.partition.params import CurveParams
+from tvm_ethosu.partition.lower import Lowered, flat_shape
+from tvm_ethosu.partition.params import CurveParams, Factors
 from tvm_ethosu.partition.quantize import checked_multiplier, quantize_multiplier
 from tvm_ethosu.partition.sequence import OpSequence
-from tvm_ethosu.partition.wide_rsqrt import FRACTION_BITS, FREE_BITS, lower_wide_rsqrt
+from tvm_ethosu.partition.wide_rsqrt import lower_wide_rsqrt, rsqrt_factor, rsqrt_factors
 from tvm_ethosu.scheduler.errors import InternalError
 from tvm_ethosu.scheduler.ir import (
     Clamp,
@@ -29,11 +29,9 @@ from tvm_ethosu.scheduler.ir import (
     Operand,
     Requantize,
     Rescale,
-    Shape,
 )
 
 Values = npt.NDArray[np.int64]
-Factors = list[tuple[str, float, bool]]
 _LIMITS = Clamp(DType.I16.minimum, DType.I16.maximum)
 _ALL = np.arange(DType.I16.minimum, DType.I16.maximum + 1)
 
@@ -47,22 +45,15 @@ _POWER_OF_TWO = 0.001
 _LOGARITHM_ERROR = 1e-5
 
 
-def _shape(params: CurveParams) -> Shape:
-    shape = elementwise_shape(to_shape(params.ofm.dims))
-    if shape is None:
-        raise InternalError(f"{params.origin}: {params.ofm.dims} passed the constraints wrongly")
-    return shape
-
-
 def _ends(params: CurveParams, ifm: str, ofm: str) -> tuple[Operand, Operand]:
-    shape = _shape(params)
+    shape = flat_shape(params)
     source = Operand(ifm, shape, DType.I16, params.ifm_quant)
     return source, Operand(ofm, shape, DType.I16, params.ofm_quant)
 
 
 def _bare_ends(params: CurveParams, ifm: str, ofm: str) -> tuple[Operand, Operand]:
     """Return input and output as integers that no scale belongs to."""
-    shape = _shape(params)
+    shape = flat_shape(params)
     return Operand(ifm, shape, DType.I16), Operand(ofm, shape, DType.I16)
 
 
@@ -109,30 +100,18 @@ def _scaled(values: Values, factor: Rescale) -> Values:
     return np.asarray(np.where(high < 0, -magnitude, magnitude))
 
 
-def _ratio(params: CurveParams) -> float:
-    return params.ifm_quant.scale / params.ofm_quant.scale
-
-
 def _abs_factors(params: CurveParams) -> Factors:
-    return [("factor to the output", _ratio(params), _fits(_ratio(params)))]
+    return [("factor to the output", params.ratio, _fits(params.ratio))]
 
 
 def _abs(params: CurveParams, name: str, ifm: str, ofm: str) -> Lowered:
     ops = OpSequence(name, params.origin)
     ends = _ends(params, ifm, ofm)
-    ops.elements(
-        ElementKind.ABS, ends[0], None, ends[1], rescale=checked_multiplier(_ratio(params))
-    )
+    ops.elements(ElementKind.ABS, ends[0], None, ends[1], rescale=checked_multiplier(params.ratio))
     return ops.lowered()
 
 
 # --- leaky ReLU -----------------------------------------------------------------------------------
-
-
-def leaky_relu_slopes(params: CurveParams) -> tuple[float, float]:
-    """Return the factors of values above and below zero."""
-    ratio = params.ifm_quant.scale / params.ofm_quant.scale
-    return ratio, params.ifm_quant.scale * params.alpha / params.ofm_quant.scale
 
 
 def _which_is_leaky_relu(upper: Rescale, lower: Rescale) -> ElementKind | None:
@@ -146,7 +125,7 @@ def _which_is_leaky_relu(upper: Rescale, lower: Rescale) -> ElementKind | None:
 
 
 def _leaky_relu_factors(params: CurveParams) -> Factors:
-    upper, lower = leaky_relu_slopes(params)
+    upper, lower = params.slopes
     fitting = _fits(upper) and _fits(lower)
     found = [("upper slope", upper, _fits(upper)), ("lower slope", lower, _fits(lower))]
     if fitting and upper != 1:
@@ -159,7 +138,7 @@ def _leaky_relu_factors(params: CurveParams) -> Factors:
 
 def _leaky_relu(params: CurveParams, name: str, ifm: str, ofm: str) -> Lowered:
     """Return the NPU's own leaky ReLU where scales are equal, else the larger of two products."""
-    slopes = leaky_relu_slopes(params)
+    slopes = params.slopes
     upper, lower = map(checked_multiplier, slopes)
     ops = OpSequence(name, params.origin)
     source, result = _bare_ends(params, ifm, ofm)
@@ -194,19 +173,6 @@ class WideCurve:
     lower: Callable[[CurveParams, str, str, str], Lowered]
     factors: Callable[[CurveParams], Factors]
     ofm_scale: float | None = None
-
-
-def rsqrt_factor(params: CurveParams) -> float:
-    """Return the factor from 1 / sqrt(steps of the input) to steps of the output."""
-    return 1 / (math.sqrt(params.ifm_quant.scale) * params.ofm_quant.scale)
-
-
-def rsqrt_factors(params: CurveParams) -> Factors:
-    """Return the factor and whether 32 bits hold what TFLite's kernel makes with it."""
-    factor = rsqrt_factor(params)
-    return [
-        ("factor to the output", factor, 2.0**-11 <= factor < 2.0 ** (FRACTION_BITS + FREE_BITS))
-    ]
 
 
 def _rsqrt(params: CurveParams, name: str, ifm: str, ofm: str) -> Lowered:

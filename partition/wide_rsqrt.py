@@ -7,12 +7,14 @@ bits on the NPU too. TFLite itself has another kernel for int16, an interpolated
 
 from __future__ import annotations
 
+import math
+
 from tvm_ethosu.partition.fixed_point import ROOT_OF_HALF
 from tvm_ethosu.partition.lower import Lowered
+from tvm_ethosu.partition.params import CurveParams, Factors
 from tvm_ethosu.partition.sequence import OpSequence
 from tvm_ethosu.scheduler.ir import DType, ElementKind, Operand, Rescale
 
-_HIGH_MULTIPLY = Rescale(1 << 30, 31)
 # 1 and 3/2 in Q3.28.
 _ONE = 1 << 28
 _THREE_HALVES = 3 << 27
@@ -23,6 +25,19 @@ _PRODUCT_BITS = 31
 FREE_BITS = 10
 # Larger than any int16: what is added where x is not positive, so that the result is the largest.
 _BEYOND = 1 << 16
+
+
+def rsqrt_factor(params: CurveParams) -> float:
+    """Return the factor from 1 / sqrt(steps of the input) to steps of the output."""
+    return 1 / (math.sqrt(params.ifm_quant.scale) * params.ofm_quant.scale)
+
+
+def rsqrt_factors(params: CurveParams) -> Factors:
+    """Return the factor and whether 32 bits hold what TFLite's kernel makes with it."""
+    factor = rsqrt_factor(params)
+    return [
+        ("factor to the output", factor, 2.0**-11 <= factor < 2.0 ** (FRACTION_BITS + FREE_BITS))
+    ]
 
 
 def lower_wide_rsqrt(
@@ -40,7 +55,7 @@ def lower_wide_rsqrt(
         ElementKind.SUB, ops.words(ElementKind.MUL, pairs, ops.scalar(2)), ops.scalar(4)
     )
     half = ops.words(ElementKind.SHIFT_LEFT, positive, bits)
-    root = _high(ops, _inverse_root(ops, half), ops.scalar(ROOT_OF_HALF))
+    root = ops.high_product(_inverse_root(ops, half), ops.scalar(ROOT_OF_HALF))
     shift = ops.words(ElementKind.SUB, pairs, ops.scalar(23), swapped=True)
     inverse = ops.shift_right(root, shift)
     scaled = _scaled(ops, inverse, factor)
@@ -63,18 +78,18 @@ def _scaled(ops: OpSequence, inverse: Operand, factor: Rescale) -> Operand:
     return ops.times(inverse, Rescale(factor.multiplier, max(shift, _PRODUCT_BITS)))
 
 
-def _high(ops: OpSequence, a: Operand, b: Operand) -> Operand:
-    return ops.words(ElementKind.MUL, a, b, rescale=_HIGH_MULTIPLY)
-
-
 def _inverse_root(ops: OpSequence, half: Operand) -> Operand:
     """Return 1 / sqrt(2 * half) in Q3.28; the first step starts from 1, whose cube is 1."""
     three_halves = ops.scalar(_THREE_HALVES)
     first = ops.scalar((_THREE_HALVES * _ONE) >> 31)
-    rest = ops.words(ElementKind.SUB, _high(ops, half, ops.scalar(_ONE)), first, swapped=True)
+    rest = ops.words(ElementKind.SUB, ops.high_product(half, ops.scalar(_ONE)), first, swapped=True)
     x = ops.words(ElementKind.MUL, rest, ops.scalar(8))
     for _ in range(_STEPS - 1):
-        cube = ops.words(ElementKind.MUL, _high(ops, _high(ops, x, x), x), ops.scalar(64))
-        rest = ops.words(ElementKind.SUB, _high(ops, x, three_halves), _high(ops, half, cube))
+        cube = ops.words(
+            ElementKind.MUL, ops.high_product(ops.high_product(x, x), x), ops.scalar(64)
+        )
+        rest = ops.words(
+            ElementKind.SUB, ops.high_product(x, three_halves), ops.high_product(half, cube)
+        )
         x = ops.words(ElementKind.MUL, rest, ops.scalar(8))
     return x

@@ -7,11 +7,16 @@ is the result.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from tvm_ethosu.partition.float_curves import Reals, interpolated_results, interpolation_words
+from tvm_ethosu.partition.float_curves import (
+    Reals,
+    in_double,
+    interpolated_results,
+    interpolation_words,
+)
 from tvm_ethosu.partition.lower import Lowered
 from tvm_ethosu.partition.params import SoftmaxParams
 from tvm_ethosu.partition.quantize import checked_multiplier, quantize_multiplier
@@ -19,9 +24,7 @@ from tvm_ethosu.partition.sequence import OpSequence
 from tvm_ethosu.scheduler.ir import (
     DType,
     ElementKind,
-    Kernel,
     Operand,
-    PoolKind,
     Quant,
     Shape,
 )
@@ -47,10 +50,6 @@ def wide_factor_fits(params: SoftmaxParams) -> bool:
     return factor < _HEADROOM and quantize_multiplier(factor) is not None
 
 
-def _exp(x: Reals) -> Reals:
-    return np.exp(x.astype(np.float64)).astype(np.float32)
-
-
 def _inverse_of_one_more(x: Reals) -> Reals:
     return np.float32(1) / (np.float32(1) + x)
 
@@ -62,18 +61,15 @@ def lower_wide_softmax(
     height, width, channels = plane
     ops = OpSequence(name, params.origin)
     result = Quant(2 / _STEPS)
-    exp = interpolated_results(_exp, Quant(_EXP_RANGE / _STEPS, _LARGEST), result)
+    exp = interpolated_results(
+        partial(in_double, np.exp), Quant(_EXP_RANGE / _STEPS, _LARGEST), result
+    )
     inverse = interpolated_results(_inverse_of_one_more, Quant(1 / _STEPS, _LEAST), result)
     exp_table = ops.table(interpolation_words(exp), "exp")
     inverse_table = ops.table(interpolation_words(inverse), "inverse")
 
     source = Operand(ifm, Shape(1, height, width, channels), DType.I16)
-    per_row = Shape(1, height, width, 1)
-    largest = ops.tensor(per_row, DType.I16)
-    flat = replace(source, shape=Shape(1, height * width, channels, 1))
-    maxima = replace(largest, shape=Shape(1, height * width, 1, 1))
-    ops.pool(PoolKind.MAX, flat, maxima, Kernel(1, channels))
-
+    largest = ops.largest_channel(source)
     difference = ops.elements(ElementKind.SUB, source, largest, ops.tensor(source.shape, DType.I32))
     steps = ops.times(difference, checked_multiplier(wide_factor(params)))
     exps = ops.elements(
@@ -83,7 +79,7 @@ def lower_wide_softmax(
         ops.tensor(source.shape, DType.I16),
         table=exp_table,
     )
-    total = ops.sum_channels(exps, ops.tensor(per_row, DType.I32))
+    total = ops.sum_channels(exps, ops.tensor(largest.shape, DType.I32))
     zeros = ops.words(ElementKind.LEADING_ZEROS, total)
     one_less = ops.words(ElementKind.SUB, zeros, ops.scalar(1))
     shifted = ops.words(ElementKind.SHIFT_LEFT, total, one_less)
@@ -92,7 +88,7 @@ def lower_wide_softmax(
         ElementKind.ADD,
         kept,
         ops.scalar(_LEAST - (1 << 16)),
-        ops.tensor(per_row, DType.I16),
+        ops.tensor(largest.shape, DType.I16),
         table=inverse_table,
     )
     product = ops.elements(ElementKind.MUL, exps, share, ops.tensor(source.shape, DType.I32))
