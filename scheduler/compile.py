@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 
 from tvm_ethosu.scheduler.allocate import Allocation, allocate, peak_operator
 from tvm_ethosu.scheduler.arch import ALIGN_BYTES
@@ -113,9 +113,20 @@ def repeat(graph: NpuGraph, decisions: Decisions, hardware: Hardware) -> Allocat
 _Variants = Callable[[Schedule, Estimator, int], Iterator[Schedule]]
 
 
-def _fastest_first(plan: Schedule, estimator: Estimator, budget_bytes: int) -> Iterator[Schedule]:
+def _first_that_fits(plans: Iterable[Schedule], budget_bytes: int | None) -> Iterator[Allocation]:
+    """Yield the first of some plans that can be placed within a budget, if one can."""
+    placed = (allocate(plan) for plan in plans)
+    fitting = (a for a in placed if budget_bytes is None or a.scratch_bytes <= budget_bytes)
+    return islice(fitting, 1)
+
+
+def _fastest_first(
+    plan: Schedule, estimator: Estimator, budget_bytes: int | None
+) -> Iterator[Schedule]:
     """Yield a plan with ever fewer weights in SRAM, none at last; nothing if it can't be placed."""
-    if allocate(plan).scratch_bytes <= budget_bytes:
+    if budget_bytes is None:
+        yield add_transfers(plan, estimator, None)
+    elif allocate(plan).scratch_bytes <= budget_bytes:
         for limit_bytes in _limits(budget_bytes):
             yield add_transfers(plan, estimator, limit_bytes)
         yield add_transfers(plan, estimator, _NOTHING_MOVED)
@@ -153,15 +164,8 @@ def _in_slices(
         layouts = choose_layouts(split(graph, slices), padded)
         pieces = plan_segments(layouts, split_segments(plan.segments, graph, slices))
         pieces = replace(pieces, slices=tuple(sorted(slices.items())))
-        sliced = Estimator(layouts, estimator.hardware)
-        if budget_bytes is None:
-            yield allocate(add_transfers(pieces, sliced, None))
-            continue
-        for variant in _fastest_first(pieces, sliced, budget_bytes):
-            allocation = allocate(variant)
-            if allocation.scratch_bytes <= budget_bytes:
-                yield allocation
-                break
+        variants = _fastest_first(pieces, Estimator(layouts, estimator.hardware), budget_bytes)
+        yield from _first_that_fits(variants, budget_bytes)
 
 
 def _within(search: PlanSearch, budget_bytes: int, variants: _Variants) -> Iterator[Allocation]:
@@ -176,11 +180,7 @@ def _within(search: PlanSearch, budget_bytes: int, variants: _Variants) -> Itera
             continue
         seen.add(segments)
         plan = plan_segments(search.layouts, segments, search.steps)
-        for variant in variants(plan, search.estimator, budget_bytes):
-            allocation = allocate(variant)
-            if allocation.scratch_bytes <= budget_bytes:
-                yield allocation
-                break
+        yield from _first_that_fits(variants(plan, search.estimator, budget_bytes), budget_bytes)
 
 
 def _limits(budget_bytes: int) -> Iterator[int]:

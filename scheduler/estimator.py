@@ -162,7 +162,8 @@ class Estimator:
         if best is None or not self._reads_weights_once(index):
             return best
         # What decides is how long its weights are, which each depth encodes a little differently.
-        near = sorted(d for d in common if cycles(d) <= cycles(best) * _NEARLY)
+        limit = cycles(best) * _NEARLY
+        near = sorted(depth for depth in common if cycles(depth) <= limit)
         tried = {best, *near[:: max(1, len(near) // _TRIED)]}
         return min(
             sorted(tried, reverse=True),

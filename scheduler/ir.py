@@ -388,6 +388,11 @@ class Shared:
     input: str
     output: str
 
+    @property
+    def both(self) -> tuple[str, str]:
+        """Return the input and the output."""
+        return self.input, self.output
+
 
 @dataclass(frozen=True)
 class NpuGraph:
@@ -480,16 +485,16 @@ class NpuGraph:
 
     def home_of(self, argument: str) -> str:
         """Return the argument in whose memory one lies: of two that share it the larger."""
-        if self.shared is None or argument not in (self.shared.input, self.shared.output):
+        if self.shared is None or argument not in self.shared.both:
             return argument
-        return max(self.shared.input, self.shared.output, key=lambda n: self.tensors[n].size_bytes)
+        return max(self.shared.both, key=lambda name: self.tensors[name].size_bytes)
 
     @property
     def shared_bytes(self) -> int:
         """Return what the caller saves by keeping two arguments in one piece of memory."""
         if self.shared is None:
             return 0
-        return min(self.tensors[n].size_bytes for n in (self.shared.input, self.shared.output))
+        return min(self.tensors[name].size_bytes for name in self.shared.both)
 
     @property
     def macs(self) -> int:

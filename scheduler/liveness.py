@@ -110,10 +110,8 @@ def _busy(graph: NpuGraph, argument: str) -> LiveRange:
 
 def breaks_shared(graph: NpuGraph, live: LiveRange) -> bool:
     """Return whether operators that run at the same time touch two arguments in one memory."""
-    if graph.shared is None:
-        return False
-    pair = (graph.shared.input, graph.shared.output)
-    return all(_busy(graph, name).overlaps(live) for name in pair)
+    pair = graph.shared
+    return pair is not None and all(_busy(graph, name).overlaps(live) for name in pair.both)
 
 
 def can_share(graph: NpuGraph, pair: Shared) -> bool:

@@ -7,8 +7,7 @@ reading, runs beside other operators, and needs SRAM until its operator is done.
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tvm_ethosu.scheduler.estimator import Estimator
@@ -46,16 +45,6 @@ class _BySegment:
             moved[segment_of[op]] = (*moved.get(segment_of[op], ()), op)
         return cls(moves, starting, moved)
 
-    def with_move(self, op: int, before: int, own: int) -> _BySegment:
-        """Return the transfers with that of an operator before a segment."""
-        starting, moved = dict(self.starting), dict(self.moved)
-        old = self.start_of.get(op)
-        if old is not None:
-            starting[old] = tuple(other for other in starting[old] if other != op)
-        starting[before] = tuple(sorted((*starting.get(before, ()), op)))
-        moved[own] = tuple(sorted({*moved.get(own, ()), op}))
-        return _BySegment({**self.start_of, op: before}, starting, moved)
-
 
 @dataclass(frozen=True)
 class _Trace:
@@ -63,7 +52,7 @@ class _Trace:
 
     moves: _BySegment
     states: Sequence[tuple[float, ...]]
-    arrival: MutableMapping[int | None, float]
+    arrival: Mapping[int, float]
     end: float
 
 
@@ -90,7 +79,7 @@ class _Prefetch:
     def trace(self, moves: _Moves) -> _Trace:
         """Return when everything happens with these transfers."""
         by_segment = _BySegment.of(moves, self.schedule.segment_of)
-        line, arrival = Timeline(self.slots), dict[int | None, float]()
+        line, arrival = Timeline(self.slots), dict[int, float]()
         states = []
         for segment in range(len(self.order)):
             states.append(line.state)
@@ -102,7 +91,7 @@ class _Prefetch:
         line: Timeline,
         segment: int,
         moves: _BySegment,
-        arrival: MutableMapping[int | None, float],
+        arrival: dict[int, float],
     ) -> None:
         """Go on by one segment."""
         for op in moves.starting.get(segment, ()):
@@ -116,10 +105,10 @@ class _Prefetch:
         Nothing changes before it begins, and once all times are later by the same, the end is too.
         """
         own = self.schedule.segment_of[op]
-        moves = trace.moves.with_move(op, before, own)
-        first = min(before, trace.moves.start_of.get(op, before))
-        line = Timeline.at(trace.states[first], self.slots)
-        arrival: MutableMapping[int | None, float] = ChainMap({}, trace.arrival)
+        old = trace.moves.start_of
+        moves = _BySegment.of({**old, op: before}, self.schedule.segment_of)
+        first = min(before, old.get(op, before))
+        line, arrival = Timeline.at(trace.states[first]), dict(trace.arrival)
         for segment in range(first, len(self.order)):
             if segment > own:
                 later = self._later(trace, segment, line.state, arrival)
@@ -133,7 +122,7 @@ class _Prefetch:
         trace: _Trace,
         segment: int,
         state: tuple[float, ...],
-        arrival: Mapping[int | None, float],
+        arrival: Mapping[int, float],
     ) -> float | None:
         """Return by how much everything at a segment is later than in a trace; None if it differs.
 
@@ -146,7 +135,7 @@ class _Prefetch:
             for op, start in trace.moves.start_of.items()
             if start < segment <= self.schedule.segment_of[op]
         ]
-        pairs = list(zip(state, then, strict=False)) if len(state) == len(then) else [(0.0, later)]
+        pairs = list(zip(state, then, strict=True))
         pairs += [(max(state[0], arrival[o]), max(then[0], trace.arrival[o])) for o in pending]
         same = all(abs(now - before - later) < _SAME_CYCLES for now, before in pairs)
         return later if same else None

@@ -137,9 +137,8 @@ def _candidates(
             if gain > _WORTHWHILE * schedule.cycles:
                 size_bytes = choices.buffered.parameter_bytes
                 # Without a limit there is room for all of the weights, twice.
-                spare = 2 * size_bytes
-                if budget_bytes is not None:
-                    spare = budget_bytes - _bytes_during(schedule, segment)
+                used = _bytes_during(schedule, segment)
+                spare = 2 * size_bytes if budget_bytes is None else budget_bytes - used
                 yield _Candidate(index, size_bytes, spare)
 
 

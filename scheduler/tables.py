@@ -26,22 +26,27 @@ def fuse_tables(graph: NpuGraph) -> NpuGraph:
     After:  ``b = table[conv(x)]``
     """
     readers = Counter(operand.tensor for op in graph.ops for operand in op.inputs)
-    fused: set[str] = set()
-    ops: list[NpuOp] = []
+    # By the tensor that they write, in order: what looks up takes the place of what it reads.
+    ops: dict[str, NpuOp] = {}
+    looked_up: dict[str, NpuOp] = {}
     for op in graph.ops:
-        maker = next((i for i, made in enumerate(ops) if made.ofm.tensor == op.ifm.tensor), None)
+        maker = ops.get(op.ifm.tensor)
         alone = readers[op.ifm.tensor] == 1 and op.ifm.tensor not in graph.outputs
-        if maker is not None and alone and _can_be_fused(ops[maker], op):
-            made = ops[maker]
-            ofm = replace(made.ofm, tensor=op.ofm.tensor)
-            ops[maker] = replace(made, ofm=ofm, table=op.table)
-            fused.add(made.ofm.tensor)
+        if maker is not None and alone and _can_be_fused(maker, op):
+            looked_up[op.ifm.tensor] = op
         else:
-            ops.append(op)
-    if not fused:
+            ops[op.ofm.tensor] = op
+    if not looked_up:
         return graph
-    tensors = {name: tensor for name, tensor in graph.tensors.items() if name not in fused}
-    return replace(graph, ops=tuple(ops), tensors=tensors)
+    made = (_with_table(op, looked_up.get(name)) for name, op in ops.items())
+    tensors = {name: tensor for name, tensor in graph.tensors.items() if name not in looked_up}
+    return replace(graph, ops=tuple(made), tensors=tensors)
+
+
+def _with_table(op: NpuOp, table: NpuOp | None) -> NpuOp:
+    if table is None:
+        return op
+    return replace(op, ofm=replace(op.ofm, tensor=table.ofm.tensor), table=table.table)
 
 
 def _can_be_fused(maker: NpuOp, table: NpuOp) -> bool:

@@ -11,22 +11,19 @@ class Timeline:
     """Times of the commands of a stream, in cycles; ``transfer_slots`` may be in flight."""
 
     def __init__(self, transfer_slots: int) -> None:
-        self.transfer_slots = transfer_slots
         self.now = 0.0
         self.kernel_end = 0.0
-        self.transfer_ends: list[float] = []
+        # Those before the first one ended when everything began.
+        self.transfer_ends = [0.0] * transfer_slots
 
     def transfer(self, cycles: float) -> float:
         """Start a transfer once all kernels so far have ended; return when it ends.
 
         That its memory may have been theirs is taken for granted.
         """
-        now, before = max(self.now, self.kernel_end), self.transfer_ends
-        if len(before) >= self.transfer_slots:
-            now = max(now, before[-self.transfer_slots])
-        self.now = now
-        end = max(now, before[-1]) + cycles if before else now + cycles
-        before.append(end)
+        self.now = max(self.now, self.kernel_end, self.transfer_ends[0])
+        end = max(self.now, self.transfer_ends[-1]) + cycles
+        self.transfer_ends = [*self.transfer_ends[1:], end]
         return end
 
     def kernels(self, cycles: float, after: float = 0.0) -> None:
@@ -38,12 +35,12 @@ class Timeline:
     def state(self) -> tuple[float, ...]:
         """Return all that later commands depend on: when both engines are free."""
         free = max(self.now, self.kernel_end)
-        return (free, *(max(free, end) for end in self.transfer_ends[-self.transfer_slots :]))
+        return (free, *(max(free, end) for end in self.transfer_ends))
 
     @classmethod
-    def at(cls, state: tuple[float, ...], transfer_slots: int) -> Timeline:
+    def at(cls, state: tuple[float, ...]) -> Timeline:
         """Return a timeline that goes on from a state."""
-        line = cls(transfer_slots)
+        line = cls(len(state) - 1)
         line.now = line.kernel_end = state[0]
         line.transfer_ends = list(state[1:])
         return line
@@ -51,4 +48,4 @@ class Timeline:
     @property
     def end(self) -> float:
         """Return when everything has ended."""
-        return max([self.kernel_end, *self.transfer_ends[-1:]])
+        return max(self.kernel_end, self.transfer_ends[-1])
