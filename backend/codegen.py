@@ -36,12 +36,12 @@ def call_sites(attrs: FunctionAttrs, used_memory: tuple[int, ...]) -> tuple[Call
     )
 
 
-def _check_budget(attrs: FunctionAttrs) -> None:
+def _check_budget(attrs: FunctionAttrs, shared_bytes: int) -> None:
     """Check that the scratch fits what this build's ``used_memory`` leaves; only AOT has it."""
     if attrs.used_memory is None:
         return
     sites = call_sites(attrs, attrs.used_memory)
-    budget = budget_bytes(attrs.options.sram_size, sites, io_place(), attrs.shared_bytes)
+    budget = budget_bytes(attrs.options.sram_size, sites, io_place(), shared_bytes)
     if budget is not None and attrs.scratch_bytes > max(budget, 1):
         raise Infeasible(
             f"{attrs.name}: the scratch of {attrs.scratch_bytes} bytes was planned for another "
@@ -88,7 +88,7 @@ def compile_function(function: relay.Function) -> CompiledFunction:
         disposable=attrs.disposable,
         shared=attrs.shared,
     )
-    _check_budget(attrs)
+    _check_budget(attrs, graph.shared_bytes)
     # The partitioner has searched for the plan.
     encoder = Encoder(attrs.options.arch)
     hardware = Hardware(attrs.options.target, encoder)

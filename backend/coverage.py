@@ -18,13 +18,14 @@ from rich.console import Console
 from rich.progress import track
 
 from tvm_ethosu.backend.demo_network import extract, list_networks
+from tvm_ethosu.backend.failures import told
 from tvm_ethosu.backend.network import partition_file
 from tvm_ethosu.backend.outputs import write_text
 from tvm_ethosu.backend.report import REMOVED, OperatorRow, operator_rows
 from tvm_ethosu.partition import EthosUOptions, explain_partition
 from tvm_ethosu.partition.relay.rewrite import npu_functions
 from tvm_ethosu.partition.tflite_file import TfliteFile, TfliteOperator, load_tflite
-from tvm_ethosu.scheduler.errors import EthosUError, UserError
+from tvm_ethosu.scheduler.errors import UserError
 
 _ACCELERATOR = "ethos-u55-128"
 
@@ -197,12 +198,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     try:
         command.main(args=arguments, prog_name="coverage", standalone_mode=False)
-    except EthosUError as error:
-        print(f"coverage: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UserError) else 1
-    except click.ClickException as error:
-        error.show()
-        return 2
+    except (Exception, KeyboardInterrupt) as error:
+        return told(error, "coverage")
     return 0
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from tvm_ethosu.backend.failures import EXIT_USERS_INPUT, sentence
+from tvm_ethosu.backend.failures import told
 from tvm_ethosu.scheduler.errors import UserError
 
 if TYPE_CHECKING:
@@ -234,9 +234,8 @@ def main() -> int:
     """Fetch all networks that are not there yet; return the exit code."""
     try:
         extract([network.name for network in _NETWORKS])
-    except UserError as error:
-        print(f"demo_network: {sentence(error)}", file=sys.stderr)
-        return EXIT_USERS_INPUT
+    except (Exception, KeyboardInterrupt) as error:
+        return told(error, "demo_network")
     return 0
 
 

@@ -23,7 +23,6 @@ from tvm_ethosu.backend.program import (
 from tvm_ethosu.scheduler.allocate import Allocation
 from tvm_ethosu.scheduler.arch import ALIGN_BYTES, BRICK_CHANNELS, MAX_DIM, MAX_REGIONS, Layout
 from tvm_ethosu.scheduler.engine import operations
-from tvm_ethosu.scheduler.integers import round_up
 from tvm_ethosu.scheduler.ir import (
     Conv2D,
     DepthwiseConv2D,
@@ -224,18 +223,16 @@ class _Emitter:
     def _view(
         self, operand: Operand, placements: Mapping[str, vela.Placement], first_row: int
     ) -> vela.View:
-        placement, tensor = placements[operand.tensor], self.graph.tensors[operand.tensor]
+        placement = placements[operand.tensor]
         if not self.graph.is_slice(operand):
             return vela.View(placement, first_row)
-        width, brick = tensor.shape.w, BRICK_CHANNELS
+        tensor, first = self.graph.tensors[operand.tensor].shape, operand.first_channel
+        row_bytes = self.allocation.schedule.layouts.row_bytes(operand.tensor)
+        row, column = row_bytes // operand.dtype.size_bytes, tensor.c
         if placement.layout is Layout.NHCWB16:
-            row = width * round_up(tensor.shape.c, brick)
-            start = operand.first_channel // brick * width * brick
-            strides = Strides(start + first_row * row, row, brick)
-        else:
-            row = width * tensor.shape.c
-            strides = Strides(operand.first_channel + first_row * row, row, tensor.shape.c)
-        return vela.View(placement, 0, strides)
+            # A slice begins with a brick, and each brick before it has 16 channels of all columns.
+            column, first = BRICK_CHANNELS, first * tensor.w
+        return vela.View(placement, 0, Strides(first + first_row * row, row, column))
 
     def _operation(
         self, kernel: Kernel, placements: Mapping[str, vela.Placement]
@@ -324,7 +321,7 @@ def scratch_tensors(allocation: Allocation) -> tuple[ScratchTensor, ...]:
     """Return the memory map of the scratch, and of arguments that lend their memory."""
     schedule, homes = allocation.schedule, allocation.homes
     graph, used = schedule.graph, _used_positions(schedule)
-    arguments = _arguments(graph)
+    arguments, mapped = _arguments(graph), _mapped(allocation)
 
     def origin(buffer: Buffer) -> str:
         return graph.tensors[buffer.tensor].origin if buffer.rows else buffer.tensor
@@ -340,9 +337,7 @@ def scratch_tensors(allocation: Allocation) -> tuple[ScratchTensor, ...]:
         )
         for buffer in schedule.buffers
     ) + tuple(
-        _argument_tensor(graph, name, used)
-        for name in arguments
-        if graph.home_of(name) in _mapped(allocation)
+        _argument_tensor(graph, name, used) for name in arguments if graph.home_of(name) in mapped
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 import click
@@ -44,6 +45,21 @@ def sentence(error: EthosUError) -> str:
     return (
         f"{error} (our fault: please report it)" if isinstance(error, InternalError) else str(error)
     )
+
+
+def told(error: BaseException, who: str, more_if_interrupted: str = "") -> int:
+    """Print the sentence of an error that was foreseen and return its exit code.
+
+    Raises:
+        BaseException: the error itself, where nobody foresaw it: whoever measures wants to see it.
+    """
+    explanation = explained(error)
+    if explanation is None:
+        raise error
+    text, code = explanation
+    more = more_if_interrupted if code == EXIT_INTERRUPTED else ""
+    print(f"{who}: {text.removeprefix(f'{who}: ')}{more}", file=sys.stderr)
+    return code
 
 
 def _hint(error: click.ClickException) -> str:

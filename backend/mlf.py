@@ -41,7 +41,7 @@ def _functions(factory: Any, sources: Iterable[str]) -> dict[str, Any]:
     TVM's own numbers for inputs and outputs are other ones: they count scratch memory too.
     """
     typed = relay.transform.InferType()(factory.ir_mod)
-    sram = planned_sram(factory.executor_codegen_metadata, typed["main"])
+    sram = planned_sram(factory.executor_codegen_metadata, typed)
     constants = sum(int(size) for text in sources for size in _CONSTANTS.findall(text))
     main = {
         "device": _CPU,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import tvm
@@ -25,7 +25,6 @@ from tvm_ethosu.partition.tflite_file import TfliteFile
 from tvm_ethosu.scheduler.allocate import Allocation
 from tvm_ethosu.scheduler.budget import budget_bytes
 from tvm_ethosu.scheduler.errors import UserError
-from tvm_ethosu.scheduler.liveness import align
 
 MODULE_NAME = "default"
 # TVM's better planner of pools: its default, greedy_by_size, often needs more bytes.
@@ -93,22 +92,17 @@ def partition_file(file: TfliteFile, options: EthosUOptions) -> tvm.IRModule:
     return partition_for_ethosu(
         mod,
         params,
-        accelerator_config=options.accelerator_config,
-        sram_size=options.sram_size,
-        memory_mode=options.memory_mode,
-        system_config=options.system_config,
-        optimise=options.optimise,
-        overwrite_inputs=options.overwrite_inputs,
-        share_io=options.share_io,
         mod_name=MODULE_NAME,
+        **asdict(options),
     )
 
 
 def _npu_function(compiled: CompiledFunction) -> NpuFunction:
     attrs = compiled.attrs
     used = attrs.used_memory or ()
+    shared = compiled.allocation.schedule.graph.shared_bytes
     sites = call_sites(attrs, used)
-    budget = budget_bytes(attrs.options.sram_size, sites, shared_bytes=attrs.shared_bytes)
+    budget = budget_bytes(attrs.options.sram_size, sites, shared_bytes=shared)
     return NpuFunction(attrs.name, used, budget, compiled.program, compiled.allocation)
 
 
@@ -142,8 +136,7 @@ def build_for_firmware(module: tvm.IRModule, options: EthosUOptions) -> Firmware
             mod_name=MODULE_NAME,
         )
     compiled = builds[0].compiled if builds else []
-    shared = sum(align(function.attrs.shared_bytes) for function in compiled)
-    sram = planned_sram(factory.executor_codegen_metadata, module["main"], shared)
+    sram = planned_sram(factory.executor_codegen_metadata, module)
     found = (_npu_function(function) for function in compiled)
     functions = tuple(sorted(found, key=lambda function: (len(function.name), function.name)))
     seconds = time.perf_counter() - start

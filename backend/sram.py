@@ -9,7 +9,9 @@ import tvm
 from tvm import relay
 
 from tvm_ethosu.backend.build_context import BuildRequest
+from tvm_ethosu.partition.relay.attrs import read_attrs
 from tvm_ethosu.partition.relay.let_chain import tensor_bytes, tensor_types
+from tvm_ethosu.partition.relay.rewrite import npu_functions
 from tvm_ethosu.partition.relay.used_memory import io_place
 from tvm_ethosu.scheduler.budget import IoPlace
 from tvm_ethosu.scheduler.errors import Infeasible
@@ -29,19 +31,36 @@ class PlannedSram:
         return align(self.pool_bytes) + self.io_bytes
 
 
-def io_bytes(main: relay.Function) -> int:
-    """Return the bytes of the network's inputs and outputs, each rounded up to 16."""
-    types = [param.checked_type for param in main.params] + [main.checked_type.ret_type]
-    tensors = [tensor for of in types for tensor in tensor_types(of, "an input or output")]
-    return sum(align(tensor_bytes(tensor)) for tensor in tensors)
+def _sizes(function: relay.Function) -> tuple[list[int], list[int]]:
+    """Return the bytes of each input and of each output, rounded up to 16."""
+
+    def sizes(of: tvm.ir.Type) -> list[int]:
+        return [align(tensor_bytes(tensor)) for tensor in tensor_types(of, "an input or output")]
+
+    given = [size for param in function.params for size in sizes(param.checked_type)]
+    return given, sizes(function.checked_type.ret_type)
 
 
-def planned_sram(metadata: Any, main: relay.Function, shared_bytes: int = 0) -> PlannedSram:
+def io_bytes(mod: tvm.IRModule) -> int:
+    """Return the bytes of the network's inputs and outputs, each rounded up to 16.
+
+    Two for which the program passes one buffer count once.
+    """
+    given, made = _sizes(mod["main"])
+    saved = 0
+    for function in npu_functions(mod).values():
+        shared = read_attrs(function).shared
+        if shared is not None:
+            inputs, outputs = _sizes(function)
+            saved += min(inputs[shared[0]], outputs[shared[1]])
+    return sum(given) + sum(made) - saved
+
+
+def planned_sram(metadata: Any, mod: tvm.IRModule) -> PlannedSram:
     """Return the arena of a network built for the AOT executor, under the pass context in force.
 
-    ``metadata`` is the build's ``executor_codegen_metadata``, ``shared_bytes`` are those of outputs
-    that lie in the memory of inputs. Where inputs and outputs are in the
-    pool, or not in this SRAM, they take nothing beside it.
+    ``metadata`` is the build's ``executor_codegen_metadata``, ``mod`` the partitioned module. Where
+    inputs and outputs are in the pool, or not in this SRAM, they take nothing beside it.
     """
     pools = metadata.pool_inputs.values() if metadata is not None and metadata.pool_inputs else ()
     workspace = sum(
@@ -50,7 +69,7 @@ def planned_sram(metadata: Any, main: relay.Function, shared_bytes: int = 0) -> 
         if isinstance(pool.pool_info, tvm.ir.memory_pools.WorkspacePoolInfo)
     )
     beside = io_place() is IoPlace.BESIDE_POOL
-    return PlannedSram(workspace, io_bytes(main) - shared_bytes if beside else 0)
+    return PlannedSram(workspace, io_bytes(mod) if beside else 0)
 
 
 def check_planned_sram(build: Any, request: BuildRequest, mod: tvm.IRModule) -> None:
@@ -64,8 +83,7 @@ def check_planned_sram(build: Any, request: BuildRequest, mod: tvm.IRModule) -> 
     ]
     if not limits or str(request.executor.name) != "aot" or not request.makes_c:
         return
-    shared = sum(align(f.attrs.shared_bytes) for f in request.compiled)
-    planned = planned_sram(build.get_executor_codegen_metadata(), mod["main"], shared)
+    planned = planned_sram(build.get_executor_codegen_metadata(), mod)
     limit = min(limits)
     if planned.total_bytes > limit:
         raise Infeasible(

@@ -14,7 +14,7 @@ from tvm_ethosu.backend.bench.page import markdown
 from tvm_ethosu.backend.bench.plots import picture, require_matplotlib
 from tvm_ethosu.backend.bench.runner import Plan, measure
 from tvm_ethosu.backend.demo_network import cache_folder, extract, list_networks
-from tvm_ethosu.backend.failures import EXIT_INTERRUPTED, explained
+from tvm_ethosu.backend.failures import told
 from tvm_ethosu.backend.outputs import write_text
 from tvm_ethosu.scheduler.errors import UserError
 
@@ -86,13 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         command.main(args=arguments, prog_name="bench", standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:
-        explanation = explained(error)
-        if explanation is None:
-            raise  # ours: whoever measures wants the traceback
-        message, code = explanation
-        more = "; the next run goes on from here" if code == EXIT_INTERRUPTED else ""
-        print(f"bench: {message.removeprefix('bench: ')}{more}", file=sys.stderr)
-        return code
+        return told(error, "bench", "; the next run goes on from here")
     return 0
 
 

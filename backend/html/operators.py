@@ -52,10 +52,11 @@ def groups_of(file: TfliteFile, function: NpuFunction) -> tuple[Group, ...]:
     for origin, members in groupby(ops, key=lambda pair: pair[1].origin):
         indices = [index for index, _ in members]
         place, name = known.get(origin, (None, None))
-        # A function of single values is looked up by the operator that makes them.
-        _, looked_up = known.get(graph.tensors[graph.ops[indices[-1]].ofm.tensor].origin, (0, name))
-        if name and looked_up and graph.ops[indices[-1]].table and looked_up != name:
-            name = f"{name} + {looked_up}"
+        last = graph.ops[indices[-1]]
+        made = known.get(graph.tensors[last.ofm.tensor].origin, (place, name))
+        if last.table and name and made[0] != place:
+            # A function of single values is looked up by the operator that makes them.
+            name = f"{name} + {made[1]}"
         found.append(Group(function.name, indices[0], indices[-1] + 1, origin, place, name))
     return tuple(found)
 

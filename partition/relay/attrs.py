@@ -26,7 +26,6 @@ _OVERWRITE_INPUTS = "overwrite_inputs"
 _DISPOSABLE = "disposable_arguments"
 _SHARE_IO = "share_io"
 _SHARED = "shared_arguments"
-_SHARED_BYTES = "shared_bytes"
 _SEGMENTS = "segments"
 _MOVES = "moves"
 _PADDED = "padded_tensors"
@@ -50,7 +49,6 @@ class FunctionAttrs:
         disposable: positions of the parameters whose memory the function may overwrite.
         decisions: how its operators are scheduled.
         shared: positions of a parameter and a result that lie in the same memory; None if apart.
-        shared_bytes: what that saves beside the scratch.
         used_memory: per call site, what TVM's pass wrote; None unless built for AOT.
     """
 
@@ -63,7 +61,6 @@ class FunctionAttrs:
     disposable: frozenset[int]
     decisions: Decisions
     shared: tuple[int, int] | None = None
-    shared_bytes: int = 0
     used_memory: tuple[int, ...] | None = None
 
 
@@ -84,7 +81,6 @@ def write_attrs(function: relay.Function, attrs: FunctionAttrs) -> relay.Functio
         _DISPOSABLE: sorted(attrs.disposable),
         _SHARE_IO: int(options.share_io),
         _SHARED: list(attrs.shared or ()),
-        _SHARED_BYTES: attrs.shared_bytes,
         _SEGMENTS: [list(map(int, astuple(one))) for one in attrs.decisions.segments],
         _MOVES: [list(move) for move in attrs.decisions.moves],
         _PADDED: list(attrs.decisions.padded),
@@ -138,6 +134,5 @@ def read_attrs(function: relay.Function) -> FunctionAttrs:
         frozenset(int(position) for position in attrs[_DISPOSABLE]),
         _read_decisions(attrs),
         (shared[0], shared[1]) if shared else None,
-        int(attrs[_SHARED_BYTES]),
         None if used_memory is None else tuple(int(size) for size in used_memory),
     )

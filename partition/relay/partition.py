@@ -115,7 +115,6 @@ def _plan_scratch(
         disposable,
         decisions_of(allocation.schedule),
         _positions(planned),
-        planned.shared_bytes,
     )
 
 

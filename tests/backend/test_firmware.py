@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from tvm_ethosu.backend.machine.npu import NpuConfig
 from tvm_ethosu.backend.machine.result import MachineResult
 from tvm_ethosu.backend.machine.run import run_elf
 from tvm_ethosu.backend.machine.unicorn_machine import run_unicorn
+from tvm_ethosu.backend.mlf import write_mlf
 from tvm_ethosu.backend.network import FirmwareNetwork, compile_for_firmware
 from tvm_ethosu.backend.outputs import INCLUDE_DIR
 from tvm_ethosu.backend.project import Case, make_cases, write_project
@@ -132,6 +133,14 @@ def _check(firmware: Firmware) -> MachineResult:
     return result
 
 
+def _mlf_sizes(file: IO[bytes] | None) -> list[dict[str, int]]:
+    """Return what an archive's metadata say of the memory of the network."""
+    assert file is not None
+    functions = json.load(file)["modules"]["default"]["memory"]["functions"]
+    sizes: list[dict[str, int]] = functions["main"]
+    return sizes
+
+
 def _network(name: str, request: pytest.FixtureRequest) -> Path:
     """Return the file of a network of the shared folder or of the demo; skip where it is absent."""
     if name in DEMO_NETWORKS:
@@ -183,6 +192,9 @@ def test_an_output_in_the_memory_of_an_input(tmp_path: Path, arm_gcc: str) -> No
     assert firmware.network.sram.io_bytes == 8 * 8 * 16
     assert len(firmware.network.shared) == 1
     _check(firmware)
+    with tarfile.open(write_mlf(firmware.network.factory, tmp_path / "net.tar")) as archive:
+        (sizes,) = _mlf_sizes(archive.extractfile("./metadata.json"))
+    assert sizes["io_size_bytes"] == firmware.network.sram.io_bytes
 
 
 @pytest.mark.slow
@@ -336,8 +348,8 @@ def test_the_code_of_an_mlf_archive_runs_and_is_as_large_as_it_says(
         shutil.rmtree(project / folder)
         for part in parts:
             shutil.copytree(tree / part, project / folder, dirs_exist_ok=True)
-    metadata = json.loads((tree / "metadata.json").read_text())
-    (sizes,) = metadata["modules"]["default"]["memory"]["functions"]["main"]
+    with (tree / "metadata.json").open("rb") as file:
+        (sizes,) = _mlf_sizes(file)
     arena = sizes["workspace_size_bytes"] + sizes["io_size_bytes"]
     (project / "network.mk").write_text(f"NETWORK_SRAM_BYTES := {arena}\n")
     image = read_image(build(project, "BUILD=of_archive"))
