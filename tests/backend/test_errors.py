@@ -1,6 +1,6 @@
 """docs/errors.md: every sentence can be reached, and every refusal in the sources is on the page.
 
-``error_cases`` says how each is reached; here that is done, with the real commands.
+``error_ways`` says how each is reached; here that is done, with the real commands.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.backend.error_cases import SECTIONS, Desk, network, one_convolution
+from tests.backend.error_ways.desk import Desk
+from tests.backend.error_ways.networks import network, one_convolution
+from tests.backend.error_ways.sections import SECTIONS
 from tests.conftest import REPOSITORY
 from tvm_ethosu.backend.cli import main
 from tvm_ethosu.backend.sim import Accelerator

@@ -5,11 +5,10 @@ All equal TFLite Micro, byte for byte, in plans for speed and for little memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from tests.equivalence import movement as m
+from tests.equivalence.families import Families, Family
 from tests.equivalence.harness import (
     ACCELERATORS,
     assert_exact,
@@ -25,14 +24,8 @@ from tests.tflite_writer import Value
 TWO = ("ethos-u55-32", "ethos-u65-512")
 PLANS = (plan_for_speed, plan_for_size)
 
-Family = Callable[[NetBuilder, Value], tuple[Value, ...]]
-FAMILIES: dict[str, Family] = {}
-
-
-def family(make: Family) -> Family:
-    """Name a network after its function; its input is 1x8x8x8."""
-    FAMILIES[make.__name__] = make
-    return make
+FAMILIES = Families()
+family = FAMILIES.add
 
 
 # --- one tensor feeding two concatenations --------------------------------------------------------
@@ -257,20 +250,18 @@ def pad_read_by_convolutions_and_an_output(net: NetBuilder, x: Value) -> tuple[V
     return net.conv2d(y, filters=4, padding="VALID"), y, net.max_pool(y)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", FAMILIES.makers)
 def test_family(name: str) -> None:
-    net = NetBuilder(seed=11)
-    net.output(*FAMILIES[name](net, net.input((1, 8, 8, 8))))
-    assert_exact(net.build(), TWO, plans=PLANS)
+    assert_exact(FAMILIES.network(name, 11).build(), TWO, plans=PLANS)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", FAMILIES.makers)
 @pytest.mark.parametrize("seed", range(3))
 def test_family_thoroughly(name: str, seed: int) -> None:
-    net = NetBuilder(seed=seed)
-    net.output(*FAMILIES[name](net, net.input((1, 8, 8, 8))))
-    assert_exact(net.build(), ACCELERATORS, seed, plans=(*PLANS, plan_between))
+    assert_exact(
+        FAMILIES.network(name, seed).build(), ACCELERATORS, seed, plans=(*PLANS, plan_between)
+    )
 
 
 # --- weights shared by layers whose inputs have other scales --------------------------------------

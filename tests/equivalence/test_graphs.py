@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
+from tests.equivalence.families import Families
 from tests.equivalence.graphs import Graph, build, graphs
 from tests.equivalence.harness import (
     ACCELERATORS,
@@ -42,14 +41,8 @@ test_reshapes, test_reshapes_thoroughly = examples_of(
     graphs(("conv", "reshape", "reshape", "add", "quantize"), steps=8), check, quick=20
 )
 
-Family = Callable[[NetBuilder, Value], tuple[Value, ...]]
-FAMILIES: dict[str, Family] = {}
-
-
-def family(make: Family) -> Family:
-    """Name a network after its function."""
-    FAMILIES[make.__name__] = make
-    return make
+FAMILIES = Families()
+family = FAMILIES.add
 
 
 @family
@@ -159,22 +152,15 @@ def row_of_one_pixel(net: NetBuilder, x: Value) -> tuple[Value, ...]:
     return (net.dense(y, units=3),)
 
 
-def _family_net(name: str) -> NetBuilder:
-    net = NetBuilder(seed=11)
-    x = net.input((1, 8, 8, 8))
-    net.output(*FAMILIES[name](net, x))
-    return net
-
-
 @pytest.mark.parametrize("name", ["eight_inputs", "nine_outputs_with_inner_tensors"])
 def test_more_inputs_and_outputs_than_base_pointers_take_several_runs(name: str) -> None:
-    (program,) = load(partition(_family_net(name).build()), "ethos-u55-128").values()
+    (program,) = load(partition(FAMILIES.network(name, 11).build()), "ethos-u55-128").values()
     assert len(program.streams) > 1
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", FAMILIES.makers)
 def test_family(name: str) -> None:
-    assert_exact(_family_net(name).build(), ACCELERATORS, plans=PLANS)
+    assert_exact(FAMILIES.network(name, 11).build(), ACCELERATORS, plans=PLANS)
 
 
 # Dense layers and convolutions have one scale per tensor in uint8 networks.

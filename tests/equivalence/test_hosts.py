@@ -6,11 +6,10 @@ arithmetic, so it is computed by the reference for the functions behind it (see 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
+from tests.equivalence.families import Family
 from tests.equivalence.graphs import Graph, build, graphs
 from tests.equivalence.harness import examples_of
 from tests.tflite_builder import NetBuilder
@@ -26,8 +25,6 @@ from tvm_ethosu.backend.check import (
 )
 from tvm_ethosu.partition import EthosUOptions
 from tvm_ethosu.partition.tflite_file import parse_tflite
-
-Family = Callable[[NetBuilder, Value], tuple[Value, ...]]
 
 
 def _check_that_results_arrive(network: HostNetwork, inference: Inference) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.equivalence import movement as m
 from tests.equivalence.cases import CHANNELS, SEEDS, TWO_ACCELERATORS, ZERO_POINTS
+from tests.equivalence.families import Families
 from tests.equivalence.harness import (
     ACCELERATORS,
     assert_exact,
@@ -231,14 +232,8 @@ def test_reverse(axes: tuple[int, ...]) -> None:
 
 # --- families: where compilers have gone wrong ----------------------------------------------------
 
-Family = Callable[[NetBuilder, Value], tuple[Value, ...]]
-FAMILIES: dict[str, Family] = {}
-
-
-def family(make: Family) -> Family:
-    """Name a network after its function."""
-    FAMILIES[make.__name__] = make
-    return make
+FAMILIES = Families()
+family = FAMILIES.add
 
 
 @family
@@ -280,11 +275,11 @@ def channels_first_and_back(net: NetBuilder, x: Value) -> tuple[Value, ...]:
     return (m.transpose(net, net.conv2d(y, filters=3), (0, 3, 1, 2)),)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", FAMILIES.makers)
 def test_family(name: str) -> None:
-    net = NetBuilder(seed=11)
-    net.output(*FAMILIES[name](net, net.input((1, 8, 8, 8))))
-    assert_exact(net.build(), ACCELERATORS, plans=(plan_for_speed, plan_for_size))
+    assert_exact(
+        FAMILIES.network(name, 11).build(), ACCELERATORS, plans=(plan_for_speed, plan_for_size)
+    )
 
 
 def test_a_folded_pad_is_no_operator() -> None:
