@@ -10,7 +10,8 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.equivalence import movement as m
-from tests.equivalence.cases import CHANNELS, SEEDS, TWO_ACCELERATORS, ZERO_POINTS, Array, Pair
+from tests.equivalence.cases import CHANNELS, SEEDS, TWO_ACCELERATORS, ZERO_POINTS, Pair
+from tests.equivalence.definitions import blended
 from tests.equivalence.harness import (
     assert_exact,
     examples_of,
@@ -82,34 +83,17 @@ def test_other_factors_stay_on_the_cpu(size: Pair, reason: str) -> None:
     assert found == f"{reason}, the NPU takes 1, 2, 4 or 8 times as large"
 
 
-def _blend(values: Array, axis: int, factor: int, mode: str) -> Array:
-    """Return one axis enlarged, in 256 times the steps, by the definition of the mode."""
-    size = values.shape[axis]
-    count = (size - 1) * factor + 1 if mode == "align_corners" else size * factor
-    at = np.arange(count) / factor
-    if mode == "half_pixel":
-        at = (np.arange(count) + 0.5) / factor - 0.5
-    at = at.clip(0, size - 1)
-    low = np.floor(at).astype(int)
-    share = ((at - low) * 256).astype(np.int64).reshape([-1 if i == axis else 1 for i in range(4)])
-    first, second = (values.take(i, axis) for i in (low, np.minimum(low + 1, size - 1)))
-    return first * (256 - share) + second * share
-
-
 def check_other_types(case: Case, dtype: str) -> None:
     """Compare with sums of exact weights, rounded once: TFLite Micro takes int8 only."""
     net = NetBuilder(dtype, seed=case.seed)
     zero = 0 if dtype == "int16" else case.zero_point + 128
     x = net.input((1, *case.size, case.channels), 0.05, zero)
     (values,) = net.random_inputs()
-    sums = _blend(values.astype(np.int64), 1, case.factors[0], case.mode)
-    sums = _blend(sums, 2, case.factors[1], case.mode)
+    expected = blended(values, case.factors, case.mode)
     aligned = case.mode == "align_corners"
-    net.output(m.resize_bilinear(net, x, sums.shape[1:3], aligned, case.mode == "half_pixel"))
+    net.output(m.resize_bilinear(net, x, expected.shape[1:3], aligned, case.mode == "half_pixel"))
     network = partition(net.build(), case.accelerators[0])
     (actual,) = run_on_npu(network, load(network, case.accelerators[0]), [values])
-    half = 1 << 15
-    expected = np.where(sums < 0, -((half - sums) >> 16), (sums + half) >> 16)
     np.testing.assert_array_equal(actual, expected)
 
 
