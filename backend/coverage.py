@@ -34,7 +34,8 @@ _INTRODUCTION = f"""# Networks and operators on the NPU
 Made by `make coverage`; don't edit. Each network was partitioned for {_ACCELERATOR}, and not run:
 that results equal those of TFLite Micro, or golden outputs where there are any, is what the tests
 in `tests/equivalence` show (`test_conformance.py` names what TFLite Micro has no kernel for, and
-the one layer whose golden output it does not give). The reasons are those of `tvm-ethosu explain`."""
+the one layer whose golden output it does not give). The reasons are those of
+`tvm-ethosu explain`."""
 
 
 @dataclass(frozen=True)
