@@ -15,8 +15,9 @@ from tvm_ethosu.backend.arrays import load_array
 from tvm_ethosu.backend.host import Bytes, NpuCall, as_bytes, observe_npu_calls, run_on
 from tvm_ethosu.backend.network import build_for_host, partition_file
 from tvm_ethosu.backend.reference import Reference
-from tvm_ethosu.backend.tensor_names import FunctionTensors, function_tensors
 from tvm_ethosu.partition import EthosUOptions
+from tvm_ethosu.partition.relay.attrs import FunctionTensors
+from tvm_ethosu.partition.relay.tensor_names import function_tensors
 from tvm_ethosu.partition.tflite_file import TfliteFile, TfliteTensor
 from tvm_ethosu.scheduler.errors import UserError
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tvm_ethosu.backend.arrays import load_array
 from tvm_ethosu.backend.cli_options import JSON, say, working
+from tvm_ethosu.backend.original import Original, Result, about
 from tvm_ethosu.backend.outputs import write_json
 from tvm_ethosu.backend.program import (
     Binding,
@@ -44,7 +45,6 @@ from tvm_ethosu.backend.vela_files import (
     Network,
     Tensor,
     read_network,
-    reference_runner,
     run_network,
 )
 from tvm_ethosu.backend.vela_raw import read_raw, run_raw
@@ -62,76 +62,6 @@ class Listing:
     title: str
     accelerator: Accelerator
     words: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run produced: streams with their reports, and the outputs."""
-
-    streams: tuple[Stream, ...]
-    reports: tuple[RunReport, ...]
-    outputs: tuple[Array, ...]
-    is_program: bool = False
-
-
-@dataclass(frozen=True)
-class Original:
-    """The network before Vela compiled it, to compare with."""
-
-    path: Path
-    model: bytes
-    network: Network
-
-    @classmethod
-    def read(cls, path: Path) -> Original:
-        """Read the file. Raises UserError."""
-        model = path.read_bytes()
-        with _about(path):
-            return cls(path, model, read_network(model))
-
-    def check_inputs(self, compiled: Network) -> None:
-        """Check that a compiled network has the same inputs. Raises UserError."""
-        mine, others = (
-            [(np.dtype(n.tensors[i].dtype).name, n.tensors[i].shape) for i in n.inputs]
-            for n in (self.network, compiled)
-        )
-        if mine != others:
-            raise UserError(
-                f"{self.path}: not the network that was compiled: "
-                f"inputs {_signature(mine)} (got {_signature(others)})"
-            )
-
-    def typed(self, values: tuple[Array, ...]) -> tuple[Array, ...]:
-        """Return inputs given as bytes with the network's types and shapes. Raises UserError."""
-        tensors = [self.network.tensors[index] for index in self.network.inputs]
-        sizes = [tensor.size_bytes for tensor in tensors]
-        if [value.nbytes for value in values] != sizes:
-            raise UserError(
-                f"{self.path}: not the network that was compiled: inputs of {sizes} bytes "
-                f"(got {[value.nbytes for value in values]})"
-            )
-        return tuple(
-            np.ascontiguousarray(value).reshape(-1).view(tensor.dtype).reshape(tensor.shape)
-            for value, tensor in zip(values, tensors, strict=True)
-        )
-
-    def differences(self, values: tuple[Array, ...], outputs: tuple[Array, ...]) -> int:
-        """Return how many output elements differ from TensorFlow Lite Micro's. Raises UserError."""
-        expected = reference_runner(self.model)(values)
-        sizes = [output.nbytes for output in expected]
-        if [output.nbytes for output in outputs] != sizes:
-            raise UserError(
-                f"{self.path}: not the network that was compiled: outputs of {sizes} bytes "
-                f"(got {[output.nbytes for output in outputs]})"
-            )
-        return sum(
-            int((ours.view(theirs.dtype).reshape(theirs.shape) != theirs).sum())
-            for ours, theirs in zip(outputs, expected, strict=True)
-        )
-
-
-def _signature(inputs: list[tuple[str, tuple[int, ...]]]) -> str:
-    return ", ".join(f"{dtype} {list(shape)}" for dtype, shape in inputs) or "none"
 
 
 @dataclass(frozen=True)
@@ -238,22 +168,22 @@ def simulate(
     """Run FILE on the simulator.
 
     FILE is a TFLite file compiled by Vela, Vela's raw output (.npz), or an NPU program of this
-    compiler. The latter two take inputs as bytes, of type int8 or uint8 for a program.
+    compiler. The latter two take inputs as bytes, of type int8 or uint8 for a program; with
+    --check they take the inputs of that network.
     """
     with _reported():
         original = None if check is None else Original.read(check)
         with working(f"simulating {file.name}"):
-            values, result = _simulate(file, inputs, seed, original)
+            result = _simulate(file, inputs, seed, original)
             estimates = Estimates.of(result, system_config, memory_mode)
         if trace:
             _print_trace(result, estimates)
         _print_outputs(result, estimates)
-        differing = None if original is None else _checked(original, values, result)
     if json_path is not None:
-        write_json(json_path, _report(result, estimates, differing))
-    if differing is not None:
-        say(f"{differing} elements differ from TensorFlow Lite Micro")
-        if differing:
+        write_json(json_path, _report(result, estimates))
+    if result.differing is not None:
+        say(f"{result.differing} elements differ from TensorFlow Lite Micro")
+        if result.differing:
             raise SystemExit(1)
 
 
@@ -261,7 +191,7 @@ def read_listings(file: Path) -> list[Listing]:
     """Return the command streams of a file, whatever its kind. Raises UserError."""
     data = file.read_bytes()
     if data[4:8] == b"TFL3":
-        with _about(file):
+        with about(file):
             network = read_network(data)
         return [
             _listing(f"NPU call {index}", payload) for index, payload in enumerate(network.payloads)
@@ -290,15 +220,38 @@ def read_program(file: Path, data: bytes) -> Program:
     return program
 
 
-def run_own(file: Path, data: bytes, seed: int, inputs: tuple[Array, ...]) -> Result:
-    """Run an NPU program of this compiler. Raises UserError."""
+def run_own(
+    file: Path,
+    data: bytes,
+    seed: int,
+    given: tuple[Array, ...],
+    original: Original | None = None,
+) -> Result:
+    """Run an NPU program of this compiler; ``given`` are the original's inputs where there is one.
+
+    Raises UserError.
+    """
     from tvm_ethosu.backend.host import as_bytes, load_program, run_program
 
     program = read_program(file, data)
+    expected = None
+    if original is not None:
+        given, expected = original.arguments(program, given)
     rng = np.random.default_rng(seed)
-    values = inputs or tuple(
+    values = given or tuple(
         rng.integers(0, 256, argument.size_bytes, np.uint8) for argument in program.inputs
     )
+    if original is None:
+        _check_bytes(file, values, program)
+    loaded = load_program(program)
+    outputs = tuple(np.zeros(argument.size_bytes, np.uint8) for argument in program.outputs)
+    scratch = np.zeros(max(program.scratch_bytes, 1), np.uint8)
+    reports = run_program(loaded, [*(as_bytes(value) for value in values), *outputs, scratch])
+    return Result(loaded.streams, reports, outputs, expected, is_program=True)
+
+
+def _check_bytes(file: Path, values: tuple[Array, ...], program: Program) -> None:
+    """Check that inputs are the bytes that a program takes. Raises UserError."""
     _check_count(file, values, len(program.inputs))
     for index, (value, argument) in enumerate(zip(values, program.inputs, strict=True)):
         if value.dtype not in (np.int8, np.uint8):
@@ -306,32 +259,25 @@ def run_own(file: Path, data: bytes, seed: int, inputs: tuple[Array, ...]) -> Re
         if value.size != argument.size_bytes:
             raise UserError(f"input {index} has the wrong size in bytes (got {value.size}, "
                             f"limit {argument.size_bytes})")  # fmt: skip
-    loaded = load_program(program)
-    outputs = tuple(np.zeros(argument.size_bytes, np.uint8) for argument in program.outputs)
-    scratch = np.zeros(max(program.scratch_bytes, 1), np.uint8)
-    reports = run_program(loaded, [*(as_bytes(value) for value in values), *outputs, scratch])
-    return Result(loaded.streams, reports, outputs, is_program=True)
 
 
-def _run_raw(
-    file: Path, seed: int, given: tuple[Array, ...], original: Original | None
-) -> tuple[tuple[Array, ...], Result]:
+def _run_raw(file: Path, seed: int, given: tuple[Array, ...], original: Original | None) -> Result:
     raw = read_raw(file)
     rng = np.random.default_rng(seed)
     values = given or tuple(
         rng.integers(0, 256, place.stop - place.start).astype(np.uint8) for place in raw.inputs
     )
     _check_count(file, values, len(raw.inputs))
-    with _about(file):
+    with about(file):
         stream, report, outputs = run_raw(raw, values)
-    typed = values if original is None else original.typed(values)
-    return typed, Result((stream,), (report,), outputs)
+    result = Result((stream,), (report,), outputs)
+    return result if original is None else original.judge(original.typed(values), result)
 
 
 def _run_tflite(
     file: Path, data: bytes, seed: int, given: tuple[Array, ...], original: Original | None
-) -> tuple[tuple[Array, ...], Result]:
-    with _about(file):
+) -> Result:
+    with about(file):
         network = read_network(data)
     if not network.streams:
         raise UserError(f"{file}: no operator of it runs on the NPU; was it compiled by Vela?")
@@ -341,8 +287,9 @@ def _run_tflite(
     _check_count(file, values, len(network.inputs))
     for index, value in zip(network.inputs, values, strict=True):
         _check_type(network.tensors[index], value)
-    result = run_network(network, values)
-    return values, Result(network.streams, result.reports, result.outputs)
+    run = run_network(network, values)
+    result = Result(network.streams, run.reports, run.outputs)
+    return result if original is None else original.judge(values, result)
 
 
 def _check_count(file: Path, values: tuple[Array, ...], inputs: int) -> None:
@@ -350,21 +297,14 @@ def _check_count(file: Path, values: tuple[Array, ...], inputs: int) -> None:
         raise UserError(f"{file}: wrong number of inputs (got {len(values)}, limit {inputs})")
 
 
-def _simulate(
-    file: Path, paths: tuple[Path, ...], seed: int, original: Original | None
-) -> tuple[tuple[Array, ...], Result]:
+def _simulate(file: Path, paths: tuple[Path, ...], seed: int, original: Original | None) -> Result:
     """Run a file on the inputs given, else on random ones of the types of the original."""
     given = tuple(load_array(path) for path in paths)
     data = file.read_bytes()
-    if data[:1] == b"{":
-        if original is not None:
-            raise UserError(
-                f"{file}: --check is for what Vela compiled; this is an NPU program "
-                "(tvm-ethosu run --check compares a whole network)"
-            )
-        return given, run_own(file, data, seed, given)
     if not given and original is not None:
         given = random_inputs(original.network, seed)
+    if data[:1] == b"{":
+        return run_own(file, data, seed, given, original)
     if data[:2] == b"PK":
         return _run_raw(file, seed, given, original)
     if data[4:8] != b"TFL3":
@@ -397,11 +337,6 @@ def random_inputs(network: Network, seed: int) -> tuple[Array, ...]:
     return tuple(values)
 
 
-def _checked(original: Original, values: tuple[Array, ...], result: Result) -> int:
-    with working("running TensorFlow Lite Micro"):
-        return original.differences(values, result.outputs)
-
-
 def _print_trace(result: Result, estimates: Estimates) -> None:
     for stream, report in zip(result.streams, estimates.reports, strict=True):
         times = {op.offset: op for op in report.operations}
@@ -422,7 +357,7 @@ def _print_outputs(result: Result, estimates: Estimates) -> None:
         say(f"output {index} {output.dtype} {list(output.shape)}: {text}")
 
 
-def _report(result: Result, estimates: Estimates, differing: int | None) -> dict[str, Any]:
+def _report(result: Result, estimates: Estimates) -> dict[str, Any]:
     outputs = [output.tolist() for output in result.outputs]
     return {
         "system_config": estimates.system.name,
@@ -433,7 +368,7 @@ def _report(result: Result, estimates: Estimates, differing: int | None) -> dict
             _call_report(*call) for call in zip(result.reports, estimates.reports, strict=True)
         ],
         "outputs": outputs,
-        "differing": differing,
+        "differing": result.differing,
     }
 
 
@@ -525,15 +460,6 @@ def _is_below(value: object, limit: int) -> bool:
 
 def _listing(title: str, payload: bytes) -> Listing:
     return Listing(title, payload_accelerator(payload), payload_words(payload))
-
-
-@contextmanager
-def _about(file: Path) -> Iterator[None]:
-    """Put the file's name in front of what is wrong with it."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{file}: {error}") from error
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from tvm_ethosu.backend.parameters import Encoder
 from tvm_ethosu.partition.options import EthosUOptions
 from tvm_ethosu.partition.relay.attrs import FunctionAttrs, read_attrs
 from tvm_ethosu.partition.relay.legalize import to_npu_graph
+from tvm_ethosu.partition.relay.tensor_names import with_input_names
 from tvm_ethosu.partition.relay.used_memory import io_place
 from tvm_ethosu.scheduler.budget import CallSite, budget_bytes
 from tvm_ethosu.scheduler.compile import repeat
@@ -88,6 +89,7 @@ def compile_function(function: relay.Function) -> CompiledFunction:
         disposable=attrs.disposable,
         shared=attrs.shared,
     )
+    graph = with_input_names(graph, attrs.tensors)
     _check_budget(attrs, graph.shared_bytes)
     # The partitioner has searched for the plan.
     encoder = Encoder(attrs.options.arch)

@@ -17,10 +17,10 @@ from tvm_ethosu.backend.build_context import CompiledFunction, collect_builds
 from tvm_ethosu.backend.codegen import call_sites
 from tvm_ethosu.backend.program import Program
 from tvm_ethosu.backend.sram import PlannedSram, planned_sram
-from tvm_ethosu.backend.tensor_names import SharedTensors, shared_tensors
 from tvm_ethosu.partition import Decision, EthosUOptions, explain_partition, partition_for_ethosu
 from tvm_ethosu.partition.relay.frontend import to_relay
 from tvm_ethosu.partition.relay.quiet import quiet_tuning_logs
+from tvm_ethosu.partition.relay.tensor_names import SharedTensors, shared_tensors
 from tvm_ethosu.partition.tflite_file import TfliteFile
 from tvm_ethosu.scheduler.allocate import Allocation
 from tvm_ethosu.scheduler.budget import budget_bytes

@@ -32,7 +32,7 @@ from tvm_ethosu.partition.quantize import (
 )
 from tvm_ethosu.partition.report import Rejection
 from tvm_ethosu.scheduler import arch
-from tvm_ethosu.scheduler.ir import Padding, PoolKind
+from tvm_ethosu.scheduler.ir import Padding, PoolKind, Quant
 
 Constraint = Callable[[OpParams], Rejection | None]
 
@@ -357,6 +357,11 @@ def zero_points_fit(params: OpParams) -> Rejection | None:
     if isinstance(params, AddParams):
         quants.append(("second input", params.ifm2.dtype, params.ifm2_quant))
     quants.append(("output", params.ofm.dtype, params.ofm_quant))
+    return unfit_zero_point(*quants)
+
+
+def unfit_zero_point(*quants: tuple[str, str, Quant]) -> Rejection | None:
+    """Return what is wrong with the first zero point that is; each with its tensor and dtype."""
     for name, dtype, quant in quants:
         limits = np.iinfo(dtype)
         if not limits.min <= quant.zero_point <= limits.max:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tvm_ethosu.partition.constraints import unfit_zero_point
 from tvm_ethosu.partition.lower import Lowered, to_shape
 from tvm_ethosu.partition.params import OpParams
 from tvm_ethosu.partition.quantize import quantize_multiplier
@@ -111,6 +112,15 @@ def reduced_elements_fit(params: OpParams) -> Rejection | None:
     if max(outer, inner) > arch.MAX_DIM:
         return Rejection("other elements", str(max(outer, inner)), f"up to {arch.MAX_DIM}")
     return None
+
+
+def reduced_zero_points_fit(params: OpParams) -> Rejection | None:
+    """Zero points are values of the tensor's type, and 0 for int16."""
+    assert isinstance(params, ReduceParams)
+    return unfit_zero_point(
+        ("input", params.ifm.dtype, params.ifm_quant),
+        ("output", params.ofm.dtype, params.ofm_quant),
+    )
 
 
 def maximum_keeps_quantization(params: OpParams) -> Rejection | None:
@@ -237,6 +247,7 @@ def _sum(params: ReduceParams, name: str, ifm: Operand, ofm: Operand, kernel: Ke
 REDUCTION_CONSTRAINTS = (
     reduced_dimensions_touch,
     reduced_elements_fit,
+    reduced_zero_points_fit,
     maximum_keeps_quantization,
     reduction_scale_fits,
 )

@@ -26,8 +26,9 @@ from tvm_ethosu.backend.network import (
 )
 from tvm_ethosu.backend.reference import Reference
 from tvm_ethosu.backend.report import REMOVED, operator_rows
-from tvm_ethosu.backend.tensor_names import FunctionTensors, function_tensors
 from tvm_ethosu.partition import EthosUOptions
+from tvm_ethosu.partition.relay.attrs import FunctionTensors
+from tvm_ethosu.partition.relay.tensor_names import function_tensors
 from tvm_ethosu.partition.tflite_file import TfliteFile, load_tflite
 from tvm_ethosu.scheduler.errors import EthosUError
 

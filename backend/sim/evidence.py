@@ -69,9 +69,8 @@ def _zero_point(op: BlockOperation) -> str | None:
         points.append(("IFM2", op.ifm2_type, op.ifm2_zero_point))
     for name, element, point in points:
         low, high = (0, 0) if element.bits > 8 else (element.minimum, element.maximum)
-        # An OFM of 32 bits has none: Vela's Python core leaves another's there. One of 16 bits
-        # may have one, which is added before the clamp as with 8 bits.
-        is_free = name == "OFM" and element.bits > 8
+        # An OFM of 32 bits has none: Vela's Python core leaves another's there.
+        is_free = name == "OFM" and element.bits == 32
         if not is_free and not low <= point <= high:
             return f"{name} zero point {point} of type {element.name}"
     return None

@@ -30,9 +30,19 @@ _SEGMENTS = "segments"
 _MOVES = "moves"
 _PADDED = "padded_tensors"
 _SLICES = "sliced_operators"
+_INPUTS = "input_names"
+_OUTPUTS = "output_names"
 _USED_MEMORY = "used_memory"
 # Attributes are integers; no budget is below zero by a byte.
 _NO_BUDGET = -1
+
+
+@dataclass(frozen=True)
+class FunctionTensors:
+    """The names in the model of what an NPU function reads and writes; None where there is none."""
+
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,7 @@ class FunctionAttrs:
 
     Attributes:
         name: its global symbol.
+        tensors: the names in the model of its parameters and results.
         options: what it was partitioned for.
         scratch_bytes: the size of its last result, the scratch.
         budget_bytes: the budget for which the scratch was planned; None without a limit.
@@ -53,6 +64,7 @@ class FunctionAttrs:
     """
 
     name: str
+    tensors: FunctionTensors
     options: EthosUOptions
     scratch_bytes: int
     budget_bytes: int | None
@@ -68,6 +80,8 @@ def write_attrs(function: relay.Function, attrs: FunctionAttrs) -> relay.Functio
     """Return the function with these attributes (``used_memory`` is TVM's to write)."""
     options = attrs.options
     values = {
+        _INPUTS: [name or "" for name in attrs.tensors.inputs],
+        _OUTPUTS: list(attrs.tensors.outputs),
         _ACCELERATOR: options.accelerator_config,
         _MEMORY_MODE: options.memory_mode,
         _SYSTEM_CONFIG: str(options.system_config),
@@ -118,6 +132,9 @@ def read_attrs(function: relay.Function) -> FunctionAttrs:
     shared = [int(position) for position in attrs[_SHARED]]
     return FunctionAttrs(
         name,
+        FunctionTensors(
+            tuple(str(given) or None for given in attrs[_INPUTS]), tuple(map(str, attrs[_OUTPUTS]))
+        ),
         EthosUOptions(
             str(attrs[_ACCELERATOR]),
             int(attrs[_SRAM_SIZE]) or None,

@@ -17,7 +17,7 @@ from tvm import relay
 
 from tvm_ethosu.partition.hardware import find_hardware
 from tvm_ethosu.partition.options import EthosUOptions
-from tvm_ethosu.partition.relay.attrs import FunctionAttrs, write_attrs
+from tvm_ethosu.partition.relay.attrs import FunctionAttrs, FunctionTensors, write_attrs
 from tvm_ethosu.partition.relay.canonical import canonical
 from tvm_ethosu.partition.relay.legalize import to_npu_graph
 from tvm_ethosu.partition.relay.merge import merge_ready_together
@@ -27,6 +27,7 @@ from tvm_ethosu.partition.relay.rewrite import (
     npu_functions,
     return_idle_functions,
 )
+from tvm_ethosu.partition.relay.tensor_names import find_tensors, with_input_names
 from tvm_ethosu.partition.relay.used_memory import io_place, learn_call_sites
 from tvm_ethosu.partition.rules import RULES, Rule
 from tvm_ethosu.scheduler.allocate import Allocation
@@ -92,21 +93,22 @@ def _does_not_fit(
 
 
 def _plan_scratch(
-    function: relay.Function, options: EthosUOptions, sites: tuple[CallSite, ...]
+    graph: NpuGraph, tensors: FunctionTensors, options: EthosUOptions, sites: tuple[CallSite, ...]
 ) -> FunctionAttrs:
     """Schedule a function for its budget and return what the code generator needs to know.
 
     The scratch is at least a byte, so that all calls look alike.
     """
-    name = str(function.attrs["global_symbol"])
     overwrite = options.overwrite_inputs or options.share_io
     disposable = disposable_arguments(sites, inputs=overwrite, io=io_place())
-    graph = to_npu_graph(function, name, with_scratch=False, disposable=disposable)
-    allocation = _best_plan(graph, options, sites)
+    lent = frozenset(graph.inputs[position] for position in disposable)
+    named = with_input_names(replace(graph, disposable=lent), tensors)
+    allocation = _best_plan(named, options, sites)
     planned = allocation.schedule.graph
     budget = budget_bytes(options.sram_size, sites, io_place(), planned.shared_bytes)
     return FunctionAttrs(
-        name,
+        graph.name,
+        tensors,
         options,
         max(allocation.scratch_bytes, 1),
         None if budget is None else max(budget, 0),
@@ -179,8 +181,14 @@ def _plan(mod: tvm.IRModule, options: EthosUOptions) -> tvm.IRModule:
     sites = learn_call_sites(mod, npu_target(options.arch))
     if sites.keys() != functions.keys():
         raise InternalError(f"no used_memory for {sorted(functions.keys() - sites.keys())}")
+    graphs = {
+        name: to_npu_graph(function, name, with_scratch=False)
+        for name, function in functions.items()
+    }
+    tensors = find_tensors(mod, graphs)
     planned = {
-        name: _plan_scratch(function, options, sites[name]) for name, function in functions.items()
+        name: _plan_scratch(graph, tensors[name], options, sites[name])
+        for name, graph in graphs.items()
     }
     scratch = {name: attrs.scratch_bytes for name, attrs in planned.items()}
     made = add_scratch_results(mod, scratch)

@@ -22,8 +22,8 @@ from tvm_ethosu.backend.check import (
 from tvm_ethosu.backend.network import compile_for_firmware, partition_file
 from tvm_ethosu.backend.outputs import write_firmware
 from tvm_ethosu.backend.report import operator_rows
-from tvm_ethosu.backend.tensor_names import function_tensors
 from tvm_ethosu.partition import EthosUOptions, explain_partition
+from tvm_ethosu.partition.relay.tensor_names import function_tensors
 from tvm_ethosu.partition.tflite_file import load_tflite
 
 ACCELERATORS = ("ethos-u55-128", "ethos-u55-256")

@@ -124,13 +124,21 @@ def one_call(shape: tuple[int, ...], make: Callable[[relay.Expr], relay.Expr]) -
 
 
 def reduction(
-    shape: tuple[int, ...], reduce: Callable[..., relay.Expr], axes: tuple[int, ...], scale: float
+    shape: tuple[int, ...],
+    reduce: Callable[..., relay.Expr],
+    axes: tuple[int, ...],
+    scale: float,
+    *,
+    dtype: str = "int8",
+    zero_point: int = 0,
 ) -> tvm.IRModule:
-    """Return a reduction of an input of scale 0.1 to a result of that scale."""
-    x = relay.var("x", shape=shape, dtype="int8")
-    zero = number(0, "int32")
+    """Return a reduction of an input of scale 0.1 and zero point 0 to a result of these."""
+    x = relay.var("x", shape=shape, dtype=dtype)
     sums = reduce(relay.cast(x, "int32"), axis=axes)
-    y = relay.qnn.op.requantize(sums, number(0.1), zero, number(scale), zero, out_dtype="int8")
+    y = relay.qnn.op.requantize(
+        *(sums, number(0.1), number(0, "int32"), number(scale), number(zero_point, "int32")),
+        out_dtype=dtype,
+    )
     return module(y, x)
 
 

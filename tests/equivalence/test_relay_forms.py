@@ -255,6 +255,11 @@ REFUSED = [
         "axes is 1, 3",
     ),
     Refused(
+        nets.reduction(SHAPE, relay.mean, (1, 2), 0.1, dtype="int16", zero_point=3),
+        reductions.reduced_zero_points_fit,
+        "output zero point is 3",
+    ),
+    Refused(
         nets.reduction(SHAPE, relay.max, (1, 2), 0.2),
         reductions.maximum_keeps_quantization,
         "scales and zero points is different",

@@ -12,7 +12,7 @@ from ethosu.vela.api import NpuAccelerator, npu_create_driver_payload
 from tflite_micro.tensorflow.lite.micro.python import schema_py_generated as schema
 
 from tests.backend.error_ways.desk import Desk, Way, cli, given
-from tests.backend.error_ways.networks import network, one_convolution, set_to, square_root
+from tests.backend.error_ways.networks import one_convolution, set_to, square_root
 from tests.tflite_builder import NetBuilder
 
 
@@ -95,6 +95,12 @@ def _other_network(filters: int) -> bytes:
     return net.build()
 
 
+def _other_names() -> bytes:
+    net = NetBuilder("int8")
+    net.output(net.conv2d(net.input((1, 5, 5, 4)), filters=4, name="unheard of"))
+    return net.build()
+
+
 SIMULATE: Mapping[str, Way] = {
     "…: neither TFLite, Vela's raw output, a driver payload nor a program": given(
         lambda desk: desk.write("text", "some text"), "disassemble", "text"
@@ -107,8 +113,8 @@ SIMULATE: Mapping[str, Way] = {
     "…: no operator of it runs on the NPU; was it compiled by Vela?": cli(
         "simulate", "model.tflite"
     ),
-    "…: --check is for what Vela compiled; this is an NPU program": _checked(
-        Desk.program, network()
+    "…: not the network that was compiled: it has no tensor '…' …": _checked(
+        Desk.program, _other_names()
     ),
     "…: not the network that was compiled: … (got …)": _checked(
         lambda desk: desk.vela("tflite"), _other_network(4)

@@ -337,14 +337,49 @@ def test_inputs_that_a_program_cannot_take(
     assert message in err
 
 
-def test_a_program_has_no_original(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Program, original: Path
+def two_functions(seed: int) -> bytes:
+    """Return a network in which the CPU does the operator between two NPU functions."""
+    net = NetBuilder("int8", seed)
+    first, second = net.input((1, 6, 6, 3)), net.input((1, 6, 6, 3))
+    x = net.arithmetic("SUB", net.conv2d(second, filters=3), first, scale=0.1, zero_point=3)
+    y = net.log_softmax(net.reshape(x, (36, 3)))
+    net.output(net.conv2d(net.reshape(y, (1, 6, 6, 3)), filters=4), x)
+    return net.build()
+
+
+def functions_of(
+    network: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> tuple[Path, ...]:
+    options = ("--accelerator", "ethos-u55-64", "-o", folder, "--quiet")
+    assert call(capsys, "compile", network, *options)[0] == 0
+    return tuple(sorted((folder / "npu").iterdir()))
+
+
+def test_functions_of_a_network_are_compared_with_its_inner_tensors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "program"
-    file.write_bytes(to_bytes(program))
+    networks = tuple(tmp_path / f"{seed}.tflite" for seed in (1, 2))
+    for seed, network in enumerate(networks):
+        network.write_bytes(two_functions(seed))
+    files = functions_of(networks[0], tmp_path / "out", capsys)
+    assert len(files) == 2
+    for file in files:
+        code, out, err = call(capsys, "simulate", file, "--check", networks[0], "--seed", 3)
+        assert (code, err) == (0, "")
+        assert out.endswith("\n0 elements differ from TensorFlow Lite Micro\n")
+        with pytest.raises(SystemExit, match="1"):
+            call(capsys, "simulate", file, "--check", networks[1], "--seed", 3)
+
+
+def test_a_program_of_another_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], original: Path
+) -> None:
+    network = tmp_path / "network.tflite"
+    network.write_bytes(two_functions(1))
+    file = functions_of(network, tmp_path / "out", capsys)[0]
     code, _, err = call(capsys, "simulate", file, "--check", original)
     assert code == 2
-    assert "--check is for what Vela compiled" in err
+    assert "not the network that was compiled: it has no tensor" in err
 
 
 def changed(program: Program, **fields: object) -> bytes:

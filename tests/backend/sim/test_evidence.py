@@ -27,6 +27,7 @@ IFM2 = {
     **{"OPA_SCALE": 1, "OPB_SCALE": 1},
 }
 SCALAR = {**IFM2, "IFM2_BROADCAST": 1 << 7, "IFM2_SCALAR": 1}
+WIDE_OFM = {"OFM_PRECISION": 3, **nhwc("OFM", SHAPE, 2048, 2)}
 NINE = {"KERNEL_WIDTH_M1": 8}
 SUM_OF_BRICKS = {
     **{"IFM_PRECISION": 1 | 2 << 2 | 1 << 6, "IFM_STRIDE_Y": 256, "IFM_STRIDE_C": 256},
@@ -47,6 +48,7 @@ SUM_OF_BRICKS = {
         ("ELEMENTWISE", ABS, {"OFM_ZERO_POINT": -129}, "OFM zero point -129 of type S8"),
         ("ELEMENTWISE", ABS, {"IFM_PRECISION": 0, "IFM_ZERO_POINT": -1}, "IFM zero point -1"),
         ("ELEMENTWISE", ABS, {"IFM_PRECISION": 5, "IFM_ZERO_POINT": 1}, "1 of type S16"),
+        ("ELEMENTWISE", ABS, {**WIDE_OFM, "OFM_ZERO_POINT": 1}, "OFM zero point 1 of type S16"),
         ("ELEMENTWISE", ABS, {"ACTIVATION_MIN": 5, "ACTIVATION_MAX": 4}, "MIN 5 above"),
         ("ELEMENTWISE", ABS, {"ACTIVATION_MIN": 128, "ACTIVATION_MAX": 255}, "MIN 128 above"),
         ("POOL", POOL_MAX, {"KERNEL_STRIDE": 1 | 1 << 6}, r"a stride of 1x4 \(limit 3\)"),

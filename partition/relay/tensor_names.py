@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import tvm
 from tvm import relay
 
-from tvm_ethosu.partition.relay.legalize import post_order, to_npu_graph
+from tvm_ethosu.partition.relay.attrs import FunctionTensors, read_attrs
+from tvm_ethosu.partition.relay.legalize import post_order
 from tvm_ethosu.partition.relay.parse import call_name, span_name
 from tvm_ethosu.partition.relay.rewrite import npu_functions
 from tvm_ethosu.scheduler.errors import InternalError
-
-
-@dataclass(frozen=True)
-class FunctionTensors:
-    """The names in the model of what an NPU function reads and writes; None where there is none."""
-
-    inputs: tuple[str | None, ...]
-    outputs: tuple[str, ...]
+from tvm_ethosu.scheduler.ir import NpuGraph
 
 
 @dataclass(frozen=True)
@@ -42,12 +37,17 @@ def _source_name(expr: relay.Expr, outputs: dict[str, tuple[str, ...]]) -> str |
     return span_name(expr) or None
 
 
-def function_tensors(module: tvm.IRModule) -> dict[str, FunctionTensors]:
-    """Return for each NPU function the names in the model of the tensors that it touches."""
-    outputs = {}
-    for name, function in npu_functions(module).items():
-        graph = to_npu_graph(function, name, with_scratch=True)
-        outputs[name] = tuple(graph.tensors[output].origin for output in graph.outputs)
+def find_tensors(
+    module: tvm.IRModule, graphs: Mapping[str, NpuGraph]
+) -> dict[str, FunctionTensors]:
+    """Return the names in the model of the tensors that each NPU function touches.
+
+    ``graphs`` has the functions by name; those that main does not call are left out.
+    """
+    outputs = {
+        name: tuple(graph.tensors[output].origin for output in graph.outputs)
+        for name, graph in graphs.items()
+    }
     found: dict[str, FunctionTensors] = {}
     for expr in post_order(module["main"].body):
         if isinstance(expr, relay.Call) and isinstance(expr.op, relay.GlobalVar):
@@ -56,6 +56,21 @@ def function_tensors(module: tvm.IRModule) -> dict[str, FunctionTensors]:
                 inputs = tuple(_source_name(arg, outputs) for arg in expr.args)
                 found[name] = FunctionTensors(inputs, outputs[name])
     return found
+
+
+def function_tensors(module: tvm.IRModule) -> dict[str, FunctionTensors]:
+    """Return for each NPU function the names in the model of the tensors that it touches."""
+    return {name: read_attrs(one).tensors for name, one in npu_functions(module).items()}
+
+
+def with_input_names(graph: NpuGraph, tensors: FunctionTensors) -> NpuGraph:
+    """Return the graph whose inputs have their names in the model, where they have one."""
+    named = {
+        key: replace(graph.tensors[key], origin=name)
+        for key, name in zip(graph.inputs, tensors.inputs, strict=True)
+        if name is not None
+    }
+    return replace(graph, tensors={**graph.tensors, **named})
 
 
 def shared_tensors(module: tvm.IRModule, function: str, shared: tuple[int, int]) -> SharedTensors:
