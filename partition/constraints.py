@@ -75,6 +75,13 @@ def types_are_equal(params: OpParams) -> Rejection | None:
     return None
 
 
+def is_quantized(params: OpParams) -> Rejection | None:
+    """The operator is quantized itself, not a float one between DEQUANTIZE and QUANTIZE."""
+    if params.is_float:
+        return Rejection("operator", "float32 between DEQUANTIZE and QUANTIZE", "a quantized one")
+    return None
+
+
 def rank_fits(params: OpParams) -> Rejection | None:
     """Tensors have at most 4 dimensions."""
     for name, dims in _shapes(params):

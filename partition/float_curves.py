@@ -2,9 +2,9 @@
 
 The tables are those of TFLite's LUTPopulate (kernels/internal/common.h): one result for each int8
 value, or 513 results for int16, 128 values apart, between which both TFLite and the NPU interpolate
-alike. TFLite Micro has such a kernel for ELU only, the others are TFLite's own. EXP, LOG and NEG
-are also taken as float operators between DEQUANTIZE and QUANTIZE. Logistic and tanh are tables of
-this kind for uint8 only.
+alike. TFLite Micro has such a kernel for ELU only, the others are TFLite's own. Logistic and tanh
+are tables of this kind for uint8 only. What is named ``float_`` is a float operator of the model
+between DEQUANTIZE and QUANTIZE, whose results are not always those of the quantized operator.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from tvm_ethosu.scheduler.ir import DType, Quant
 
 Reals = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
-Function = Callable[[Reals, float], Reals]
+Function = Callable[[Reals, CurveParams], Reals]
 
 _STEPS = 512
 _INT32_MAX = 2.0**31
@@ -37,45 +36,69 @@ def in_double(function: Callable[..., Any], x: Reals) -> Reals:
         return np.asarray(function(x.astype(np.float64)), np.float32)
 
 
-def _exp(x: Reals, _: float) -> Reals:
+def _exp(x: Reals, _: CurveParams) -> Reals:
     return in_double(np.exp, x)
 
 
-def _log(x: Reals, least: float) -> Reals:
+def _log(x: Reals, params: CurveParams) -> Reals:
     """Return the logarithm; the least value of the output where there is none."""
-    positive = x > 0
-    return np.where(positive, in_double(np.log, np.where(positive, x, 1)), np.float32(least))
+    quant, positive = params.ofm_quant, x > 0
+    steps = np.float32(DType(params.ofm.dtype).minimum - quant.zero_point)
+    least = steps * np.float32(quant.scale)
+    return np.where(positive, in_double(np.log, np.where(positive, x, 1)), least)
 
 
-def _elu(x: Reals, _: float) -> Reals:
+def _elu(x: Reals, _: CurveParams) -> Reals:
     return np.where(x < 0, in_double(np.exp, np.minimum(x, 0)) - np.float32(1), x)
 
 
-def _gelu(x: Reals, _: float) -> Reals:
+def _gelu(x: Reals, _: CurveParams) -> Reals:
     complement = in_double(np.vectorize(math.erfc), x * -_SQRT_HALF)
     return np.float32(0.5) * x * complement
 
 
-def _gelu_approximate(x: Reals, _: float) -> Reals:
+def _gelu_approximate(x: Reals, _: CurveParams) -> Reals:
     inner = _SQRT_2_OVER_PI * (x + np.float32(0.044715) * x * x * x)
     return np.float32(0.5) * x * (np.float32(1) + in_double(np.tanh, inner))
 
 
-def _logistic(x: Reals, _: float) -> Reals:
+def _logistic(x: Reals, _: CurveParams) -> Reals:
     return np.float32(1) / (np.float32(1) + in_double(np.exp, -x))
 
 
-def _tanh(x: Reals, _: float) -> Reals:
+def _tanh(x: Reals, _: CurveParams) -> Reals:
     return in_double(np.tanh, x)
 
 
-def _negative(x: Reals, _: float) -> Reals:
+def _negative(x: Reals, _: CurveParams) -> Reals:
     return -x
+
+
+# --- float operators of TFLite (kernels/internal/reference) ---------------------------------------
+
+
+def _float_logistic(x: Reals, params: CurveParams) -> Reals:
+    """Return exp(x) and 1 themselves far from zero."""
+    near = np.where(x < -9, in_double(np.exp, np.minimum(x, 0)), _logistic(x, params))
+    return np.where(x > np.float32(16.619047164916992188), np.float32(1), near)
+
+
+def _float_hard_swish(x: Reals, _: CurveParams) -> Reals:
+    gate = np.clip(x + np.float32(3), np.float32(0), np.float32(6))
+    return np.asarray(x * gate / np.float32(6), np.float32)
+
+
+def _float_leaky_relu(x: Reals, params: CurveParams) -> Reals:
+    return np.where(x > 0, x, x * np.float32(params.alpha))
+
+
+def _float_abs(x: Reals, _: CurveParams) -> Reals:
+    return np.abs(x)
 
 
 @dataclass(frozen=True)
 class FloatCurve:
-    """A function of a real and the least real of the output.
+    """A function of reals, and of what else the operator says.
 
     A table is filled by multiplying with the inverse of the output's scale. A float operator
     between DEQUANTIZE and QUANTIZE is ``divided`` by the scale.
@@ -96,12 +119,17 @@ FLOAT_CURVES: dict[str, FloatCurve] = {
     "float_exp": FloatCurve(_exp, divided=True),
     "float_log": FloatCurve(_log, divided=True),
     "float_neg": FloatCurve(_negative, divided=True),
+    "float_logistic": FloatCurve(_float_logistic, divided=True),
+    "float_tanh": FloatCurve(_tanh, divided=True),
+    "float_hard_swish": FloatCurve(_float_hard_swish, divided=True),
+    "float_leaky_relu": FloatCurve(_float_leaky_relu, divided=True),
+    "float_abs": FloatCurve(_float_abs, divided=True),
 }
 
 
 def _round(x: Reals) -> Reals:
-    """Round to nearest, ties away from zero."""
-    return np.asarray(np.copysign(np.floor(np.abs(x) + np.float32(0.5)), x), np.float32)
+    """Round to nearest, ties away from zero; in float32 the sum would round up to it at times."""
+    return np.asarray(np.copysign(np.floor(np.abs(x).astype(np.float64) + 0.5), x), np.float32)
 
 
 def _results(params: CurveParams) -> Reals:
@@ -110,10 +138,9 @@ def _results(params: CurveParams) -> Reals:
     dtype = DType(params.ifm.dtype)
     steps = np.arange(dtype.minimum, dtype.maximum + 1) - params.ifm_quant.zero_point
     scale = np.float32(quant.scale)
-    least = np.float32(DType(params.ofm.dtype).minimum - quant.zero_point) * scale
     x = np.float32(params.ifm_quant.scale) * steps.astype(np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
-        y = curve.function(x, float(least))
+        y = curve.function(x, params)
         y = y / scale if curve.divided else y * (np.float32(1) / scale)
     return _round(y)
 
@@ -182,9 +209,5 @@ def wide_factors(params: CurveParams) -> Factors:
 
 
 def _wide_function(params: CurveParams) -> Callable[[Reals], Reals]:
-    least = DType.I16.minimum * params.ofm_quant.scale
-    return partial(_applied, FLOAT_CURVES[params.function].function, least)
-
-
-def _applied(function: Function, least: float, x: Reals) -> Reals:
-    return function(x, least)
+    function = FLOAT_CURVES[params.function].function
+    return lambda x: function(x, params)

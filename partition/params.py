@@ -23,11 +23,15 @@ class TensorType:
 
 @dataclass(frozen=True)
 class OpParams:
-    """What every operator has: the types of its first input and its result."""
+    """What every operator has: the types of its first input and its result.
+
+    ``is_float`` says that it is a float operator of the model between DEQUANTIZE and QUANTIZE.
+    """
 
     origin: str
     ifm: TensorType
     ofm: TensorType
+    is_float: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -409,6 +409,7 @@ RULES: tuple[Rule, ...] = (
             pattern,
             parser,
             (
+                c.is_quantized,
                 *_TENSORS,
                 c.types_are_equal,
                 operands_are_signed,

@@ -15,6 +15,7 @@ import numpy as np
 from tvm_ethosu.partition.constraints import (
     Constraint,
     dims_fit,
+    is_quantized,
     rank_fits,
     types_are_activations,
     types_are_equal,
@@ -204,6 +205,7 @@ def softmax_output_is_a_share(params: OpParams) -> Rejection | None:
 
 
 SOFTMAX_CONSTRAINTS: tuple[Constraint, ...] = (
+    is_quantized,
     rank_fits,
     dims_fit,
     types_are_activations,

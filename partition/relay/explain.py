@@ -23,15 +23,17 @@ _IDLE = (
 def _npu_decisions(mod: tvm.IRModule) -> Iterator[Decision]:
     for name, function in npu_functions(mod).items():
         for call, rule in composite_calls(function):
-            names = (span_name(call.op.body), *_folded_pads(call.op.body))
-            for origin in names:
+            for origin in _origins(call.op.body):
                 yield Decision(rule.name.removeprefix("ethos-u."), origin, name)
 
 
-def _folded_pads(body: relay.Expr) -> list[str]:
-    """Return the names of pads that became a convolution's own padding."""
-    calls = [expr for expr in post_order(body) if expr is not body]
-    return [span_name(call) for call in calls if call_name(call) == "nn.pad"]
+def _origins(body: relay.Expr) -> list[str]:
+    """Return the names of the operators that are one on the NPU: the last one, then the others.
+
+    They are several where a pad became padding, or a DEQUANTIZE and a QUANTIZE are in a table.
+    """
+    others = [span_name(expr) for expr in post_order(body) if call_name(expr)]
+    return list(dict.fromkeys((span_name(body), *filter(None, others))))
 
 
 def _cpu_groups(main: relay.Function) -> list[list[relay.Call]]:

@@ -351,8 +351,8 @@ _ACTIVATION_LIMITS = {
 
 def _quantized_limit(limit: float, scale: float) -> float:
     """Return a real limit in steps of ``scale`` (TFLite: kernels/kernel_util.cc, Quantize)."""
-    steps = np.float32(limit) / np.float32(scale)
-    return float(np.copysign(np.floor(np.abs(steps) + np.float32(0.5)), steps))
+    steps = float(np.float32(limit) / np.float32(scale))
+    return math.copysign(math.floor(abs(steps) + 0.5), steps) if math.isfinite(steps) else steps
 
 
 def _describe(operator: TfliteOperator) -> str:

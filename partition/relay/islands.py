@@ -44,6 +44,16 @@ def _quant(call: relay.Call) -> Quant:
     return Quant(float(number(call.args[1])), int(number(call.args[2])))
 
 
+def is_float_operator(body: relay.Call, dequantize: relay.Call) -> bool:
+    """Return whether an island is a float operator of the model between two others.
+
+    The importer names what it writes for one operator alike. Without names it is taken for one
+    quantized operator, as the importer writes most of them.
+    """
+    names = span_name(dequantize), span_name(body)
+    return all(names) and names[0] != names[1]
+
+
 def parse_softmax(body: relay.Call) -> SoftmaxParams:
     """Parse what ``softmax`` matches."""
     main = body.args[0]
@@ -60,6 +70,7 @@ def parse_softmax(body: relay.Call) -> SoftmaxParams:
         ofm_quant=_quant(body),
         axis=int(main.attrs.axis) % rank,
         beta=float(number(scaled.args[1])) if has_beta else 1.0,
+        is_float=is_float_operator(body, dequantize),
     )
 
 
@@ -84,9 +95,15 @@ def parse_curve(function: str) -> Callable[[relay.Call], CurveParams]:
     def parse(body: relay.Call) -> CurveParams:
         main = body.args[0]
         alpha = float(main.attrs.alpha) if function == "leaky_relu" else 0.0
-        return curve_params(body, main.args[0], function, alpha)
+        return curve_params(body, main.args[0], _name_of(function, body, main.args[0]), alpha)
 
     return parse
+
+
+def _name_of(function: str, body: relay.Call, dequantize: relay.Call) -> str:
+    """Return the name of a function whose float operator gives other numbers."""
+    is_other = not function.startswith("float_") and is_float_operator(body, dequantize)
+    return f"float_{function}" if is_other else function
 
 
 def parse_hard_swish(body: relay.Call) -> CurveParams:
@@ -98,7 +115,9 @@ def parse_hard_swish(body: relay.Call) -> CurveParams:
     limits = (float(clip.attrs.a_min), float(clip.attrs.a_max))
     constants = (float(number(add.args[1])), *limits, float(number(divide.args[1])))
     is_known = constants == (3.0, 0.0, 6.0, 6.0)
-    function = "hard_swish" if is_known else "x * clip(x + {}, {}, {}) / {}".format(*constants)
+    function = "x * clip(x + {}, {}, {}) / {}".format(*constants)
+    if is_known:
+        function = _name_of("hard_swish", body, multiply.args[0])
     return curve_params(body, multiply.args[0], function)
 
 
@@ -146,6 +165,7 @@ def pair_params(body: relay.Call, first: relay.Call, second: relay.Call) -> AddP
         ifm2_quant=_quant(second),
         ofm_quant=_quant(body),
         clamp=Clamp(limits.minimum, limits.maximum),
+        is_float=any(is_float_operator(body, call) for call in (first, second)),
     )
 
 
@@ -169,4 +189,5 @@ def parse_resize_bilinear(body: relay.Call) -> BilinearParams:
         str(resize.attrs.coordinate_transformation_mode),
         str(resize.attrs.layout),
         _quant(dequantize) == _quant(body),
+        is_float=is_float_operator(body, dequantize),
     )

@@ -251,5 +251,6 @@ def _nearest(size: int, out: int, mode: str) -> list[int]:
     scale = np.float32(sizes[0]) / np.float32(sizes[1])
     offset = half if mode == "half_pixel" else np.float32(0)
     at = (np.arange(out, dtype=np.float32) + offset) * scale
-    rounded = np.floor(at + half) if mode == "align_corners" else np.floor(at)
+    # In float64: a sum in float32 may round up to the next whole number.
+    rounded = np.floor(at.astype(np.float64) + 0.5) if mode == "align_corners" else np.floor(at)
     return [int(index) for index in np.clip(rounded, 0, size - 1)]

@@ -8,7 +8,7 @@ The scratch is an extra result so that TVM plans its memory together with all ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from tvm_ethosu.partition.relay.attrs import FunctionAttrs, FunctionTensors, wri
 from tvm_ethosu.partition.relay.canonical import canonical
 from tvm_ethosu.partition.relay.legalize import to_npu_graph
 from tvm_ethosu.partition.relay.merge import merge_ready_together
+from tvm_ethosu.partition.relay.parse import call_name
 from tvm_ethosu.partition.relay.prepare import COMPILER, bind_and_type
 from tvm_ethosu.partition.relay.rewrite import (
     add_scratch_results,
@@ -62,8 +63,20 @@ def _bind(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> tvm.IRModule:
     return canonical(bind_and_type(mod, params))
 
 
-def _split(mod: tvm.IRModule, mod_name: str) -> tvm.IRModule:
-    table = [(rule.name, rule.pattern(), _check(rule)) for rule in RULES]
+def _possible_rules(mod: tvm.IRModule) -> Iterator[Rule]:
+    """Yield the rows whose calls are all there: TVM matches each row with the whole graph."""
+    present: set[str] = set()
+    for function in mod.functions.values():
+        relay.analysis.post_order_visit(function, lambda expr: present.add(call_name(expr)))
+    return (rule for rule in RULES if present.issuperset(rule.calls))
+
+
+def _split(
+    mod: tvm.IRModule,
+    mod_name: str,
+    rules: Callable[[tvm.IRModule], Iterable[Rule]] = _possible_rules,
+) -> tvm.IRModule:
+    table = [(rule.name, rule.pattern(), _check(rule)) for rule in rules(mod)]
     passes = [
         relay.transform.MergeComposite(table),
         relay.transform.AnnotateTarget(COMPILER),

@@ -19,7 +19,7 @@ _VALUES_PER_LINE = 128
 
 def _nearest(x: np.float32) -> np.float32:
     """Round to a whole number, halves away from zero."""
-    whole = np.floor(np.abs(x) + np.float32(0.5))
+    whole = np.floor(np.abs(np.float64(x)) + 0.5)
     return np.float32(-whole if x < 0 else whole)
 
 

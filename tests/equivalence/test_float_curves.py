@@ -24,7 +24,14 @@ from tests.tflite_builder import NetBuilder
 from tests.tflite_writer import Fields, Value
 from tvm_ethosu.backend.reference import Reference
 
-OPTIONS = {"EXP": "ExpOptions", "NEG": "NegOptions", "GELU": "GeluOptions"}
+OPTIONS = {
+    "EXP": "ExpOptions",
+    "NEG": "NegOptions",
+    "GELU": "GeluOptions",
+    "ABS": "AbsOptions",
+    "LEAKY_RELU": "LeakyReluOptions",
+    "SOFTMAX": "SoftmaxOptions",
+}
 SHAPE = (1, 16, 8, 2)
 
 
@@ -50,7 +57,7 @@ class FloatCurve:
                 net._add(
                     "DEQUANTIZE", (x.index,), net._result(SHAPE, 1, 0, ""), "DequantizeOptions", {}
                 ),
-                {},
+                fields or {},
             )
             net.dtype = quantized
             net.output(net.quantize(x, self.scales[1], self.zero_points[1]))
@@ -94,6 +101,63 @@ test_rsqrt, test_rsqrt_thoroughly = examples_of(float_curves("RSQRT", False), ch
 test_float_exp, test_float_exp_thoroughly = examples_of(float_curves("EXP", True), check, quick=8)
 test_float_log, test_float_log_thoroughly = examples_of(float_curves("LOG", True), check, quick=8)
 test_float_neg, test_float_neg_thoroughly = examples_of(float_curves("NEG", True), check, quick=8)
+
+
+# --- float operators that the importer writes as it writes the quantized ones ---------------------
+
+
+@dataclass(frozen=True)
+class Between:
+    """A float operator between DEQUANTIZE and QUANTIZE."""
+
+    curve: FloatCurve
+    alpha: float
+
+
+def check_between(case: Between) -> None:
+    """Compare all values with TFLite Micro's float kernel."""
+    fields: Fields = {0: ("Float32", case.alpha)} if case.curve.code == "LEAKY_RELU" else {}
+    data = case.curve.build(fields)
+    assert_exact(data, (case.curve.accelerator,), inputs=[[case.curve.values()]])
+
+
+def between(code: str) -> st.SearchStrategy[Between]:
+    """Draw scales from far below to far above those of the quantized operator."""
+    curve = st.builds(
+        FloatCurve,
+        st.just(code),
+        st.tuples(scales(-14, 2), scales(-12, 2)),
+        st.tuples(ZERO_POINTS, ZERO_POINTS),
+        st.just(True),
+        SEEDS,
+        st.sampled_from(ACCELERATORS),
+    )
+    return st.builds(Between, curve, st.sampled_from((0.01, 0.1, 0.3, 1.5)).map(float32))
+
+
+test_float_tanh, test_float_tanh_thoroughly = examples_of(between("TANH"), check_between, quick=8)
+test_float_logistic, test_float_logistic_thoroughly = examples_of(
+    between("LOGISTIC"), check_between, quick=8
+)
+test_float_abs, test_float_abs_thoroughly = examples_of(between("ABS"), check_between, quick=8)
+test_float_leaky_relu, test_float_leaky_relu_thoroughly = examples_of(
+    between("LEAKY_RELU"), check_between, quick=8
+)
+test_float_hard_swish, test_float_hard_swish_thoroughly = examples_of(
+    between("HARD_SWISH"), check_between, quick=8
+)
+
+
+def test_just_below_a_half_is_rounded_down() -> None:
+    """The hyperbolic tangent of 9 is less than 1; adding a half to it in float32 gives 1."""
+    check_between(Between(FloatCurve("TANH", (1.0, 2.0), (-128, -128), between=True), 0.1))
+
+
+def test_a_float_softmax_is_not_the_quantized_one() -> None:
+    case = FloatCurve("SOFTMAX", (0.05, 1 / 256), (3, -128), between=True)
+    reasons = partition(case.build({0: ("Float32", 1.0)})).cpu_reasons.values()
+    expected = "operator is float32 between DEQUANTIZE and QUANTIZE, the NPU takes a quantized one"
+    assert expected in reasons
 
 
 def _on_npu(data: bytes, values: Array) -> Array:

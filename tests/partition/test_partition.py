@@ -161,3 +161,19 @@ def test_unknown_options_are_refused_with_the_known_ones(
 ) -> None:
     with pytest.raises(UserError, match=message):
         partition(residual(), **options)
+
+
+def test_operators_that_are_one_on_the_npu_are_all_explained() -> None:
+    net = NetBuilder("int8", seed=1)
+    x = net.input((1, 4, 4, 8))
+    net.dtype = "float32"
+    reals = net._add(
+        "DEQUANTIZE", (x.index,), net._result(x.shape, 1, 0, ""), "DequantizeOptions", {}
+    )
+    y = net._add("NEG", (reals.index,), net._result(x.shape, 1, 0, ""), "NegOptions", {})
+    net.dtype = "int8"
+    net.output(*split(net, net.conv2d(net.quantize(y, 0.05, 3), filters=8), 2, 3))
+    file = parse_tflite(net.build())
+    rows = operator_rows(file, explain_partition(partition(file)))
+    assert [row.name for row in rows] == ["DEQUANTIZE", "NEG", "QUANTIZE", "CONV_2D", "SPLIT"]
+    assert all(row.npu_function for row in rows), rows
