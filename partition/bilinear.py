@@ -23,7 +23,7 @@ from tvm_ethosu.partition.constraints import (
     types_are_activations,
     types_are_equal,
 )
-from tvm_ethosu.partition.lower import Lowered, to_shape
+from tvm_ethosu.partition.lower import Lowered, stored_shape, to_shape
 from tvm_ethosu.partition.moves import MAX_PARTS, MoveParams, Segment, lower_move, mapped, whole
 from tvm_ethosu.partition.params import OpParams, TensorType
 from tvm_ethosu.partition.report import Rejection
@@ -165,7 +165,7 @@ def _repeated(
         move = MoveParams(params.origin, *of, (of[0],), boxes)
         target = f"{name}_repeated{index}"
         lowered = lower_move(move, f"{name}_move{index}", [source], target)
-        tensor = Tensor(target, to_shape(writes), DType(params.ifm.dtype))
+        tensor = Tensor(target, stored_shape(writes), DType(params.ifm.dtype))
         moves.append(Lowered(lowered.op, (), (), (tensor,)))
         source = target
     return tuple(moves)

@@ -59,6 +59,12 @@ def to_shape(dims: Sequence[int]) -> Shape:
     return Shape(*padded)
 
 
+def stored_shape(dims: Sequence[int]) -> Shape:
+    """Return how 1 to 4 dimensions lie in memory: images of a batch are one below the other."""
+    shape = to_shape(dims)
+    return Shape(1, shape.n * shape.h, shape.w, shape.c)
+
+
 def elementwise_shape(shape: Shape) -> Shape | None:
     """Return the same elements without a batch, for work that may see them in any shape.
 

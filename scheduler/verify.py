@@ -231,6 +231,8 @@ def verify_graph(graph: NpuGraph) -> NpuGraph:
     given = {*graph.inputs, *graph.constants}
     # Channel by channel, whether an operator has written a tensor.
     written = {n: np.full(t.shape.c, n in given) for n, t in graph.tensors.items()}
+    for name, tensor in graph.tensors.items():
+        _require(tensor.shape.n == 1, graph, name, f"a batch of {tensor.shape.n}, not rows")
     for op in graph.ops:
         for operand in (*op.inputs, op.ofm):
             _verify_operand(graph, op, operand)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from tvm import relay
 
-from tvm_ethosu.partition.lower import elementwise_shape, to_shape
+from tvm_ethosu.partition.lower import elementwise_shape, stored_shape, to_shape
 from tvm_ethosu.partition.params import TensorType
 from tvm_ethosu.partition.relay.parse import span_name, tensor_type
 from tvm_ethosu.partition.rules import Rule, find_rule
@@ -103,7 +103,7 @@ class _GraphBuilder:
 
     def add_tensor(self, prefix: str, of: TensorType, origin: str) -> str:
         name = f"{prefix}{len(self.tensors)}"
-        self.tensors[name] = Tensor(name, to_shape(of.dims), DType(of.dtype), origin)
+        self.tensors[name] = Tensor(name, stored_shape(of.dims), DType(of.dtype), origin)
         return name
 
     def add_constant_tensor(self, expr: relay.Constant) -> None:
