@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Final
 
@@ -80,7 +81,8 @@ def firmware(
             cases = make_cases(file, options, inputs, count=count, seed=seed)
         write_project(file, network, cases, output)
         sets = "1 set" if len(cases) == 1 else f"{len(cases)} sets"
-        done = f"wrote a project with {sets} of inputs to {output}\nnext: make -C {output} run"
+        folder = shlex.quote(str(output))
+        done = f"wrote a project with {sets} of inputs to {output}\nnext: make -C {folder} run"
     report = compile_report(file, network)
     if json_path is not None:
         write_json(json_path, report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -59,7 +60,7 @@ def fvp_command(executable: Path, elf: Path, accelerator: Accelerator, seconds: 
         **{f"mps3_board.telnetterminal{n}.start_telnet": "0" for n in _TERMINALS},
     }
     options = [word for name, value in parameters.items() for word in ("-C", f"{name}={value}")]
-    return [str(executable), *options, "--timelimit", str(round(seconds)), "-a", str(elf)]
+    return [str(executable), *options, "--timelimit", str(math.ceil(seconds)), "-a", str(elf)]
 
 
 def run_fvp(

@@ -16,7 +16,8 @@ BOARD_NORETURN void board_exit(int32_t status);
 /* Reset the NPU and tell the driver of it; returns TVM_ETHOSU_OK or the driver's error. */
 int32_t board_start_npu(void);
 
-/* The handler of the NPU's interrupt, which startup.c puts into its place. */
+/* The handlers of the NPU's interrupt and of SysTick, which startup.c puts into their places. */
 void npu_interrupt(void);
+void tick_interrupt(void);
 
 #endif /* BOARD_H_ */

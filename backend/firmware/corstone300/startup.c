@@ -75,9 +75,10 @@ BOARD_NORETURN void reset_handler(void) {
 
 #define SEVEN(handler) handler, handler, handler, handler, handler, handler, handler
 
-/* Number 15 of the handlers is interrupt 0, so the NPU's interrupt 56 is number 71. */
+/* Number 14 of the handlers is SysTick's and 15 interrupt 0, so the NPU's interrupt 56 is number 71. */
 __attribute__((used, section(".vectors"), aligned(512))) const vectors_t vectors = {
     __stack_top,
-    {reset_handler, SEVEN(SEVEN(fault_handler)), SEVEN(fault_handler), SEVEN(fault_handler),
+    {reset_handler, SEVEN(fault_handler), fault_handler, fault_handler, fault_handler, fault_handler,
+     fault_handler, fault_handler, tick_interrupt, SEVEN(SEVEN(fault_handler)),
      SEVEN(fault_handler), npu_interrupt, SEVEN(fault_handler)},
 };

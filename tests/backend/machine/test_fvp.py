@@ -47,6 +47,12 @@ def test_the_command_line_has_what_the_fvp_needs(tmp_path: Path) -> None:
     } <= parameters
 
 
+@pytest.mark.parametrize(("seconds", "limit"), [(0.2, "1"), (1.0, "1"), (1.4, "2")])
+def test_its_time_limit_is_whole_seconds_and_never_none(seconds: float, limit: str) -> None:
+    command = fvp_command(Path("FVP"), Path("a.elf"), U55, seconds)
+    assert command[command.index("--timelimit") + 1] == limit
+
+
 @pytest.mark.parametrize("accelerator", [U55, U65])
 def test_it_is_run_and_its_text_decides(tmp_path: Path, accelerator: Accelerator) -> None:
     """The real one ends with a code that says nothing, and adds lines of its own."""
