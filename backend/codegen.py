@@ -63,7 +63,8 @@ def _check_request(request: BuildRequest, options: EthosUOptions) -> None:
     if request.makes_c and not request.has_unpacked_api:
         raise UserError(
             "executor: C code for the NPU needs plain pointers as arguments; build with "
-            "Executor('aot', {'interface-api': 'c', 'unpacked-api': True})"
+            "Executor('aot', {'interface-api': 'c', 'unpacked-api': True}); tvmc: --executor=aot "
+            "--executor-aot-interface-api=c --executor-aot-unpacked-api=1 --runtime=crt"
         )
     if not request.makes_c and request.has_unpacked_api:
         raise UserError(

@@ -95,6 +95,11 @@ class EthosUOptions:
         is_size = self.sram_size is None or (isinstance(self.sram_size, int) and self.sram_size > 0)
         if not is_size:
             raise UserError(f"sram_size: must be a positive number of bytes (got {self.sram_size})")
+        for flag in ("overwrite_inputs", "share_io"):
+            value = getattr(self, flag)
+            if value not in (True, False):
+                raise UserError(f"{flag}: is True or False (got {value!r})")
+            object.__setattr__(self, flag, bool(value))
 
     @property
     def objective(self) -> Objective:

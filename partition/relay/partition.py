@@ -16,7 +16,7 @@ import tvm
 from tvm import relay
 
 from tvm_ethosu.partition.hardware import find_hardware
-from tvm_ethosu.partition.options import EthosUOptions
+from tvm_ethosu.partition.options import EthosUOptions, parse_size
 from tvm_ethosu.partition.relay.attrs import FunctionAttrs, FunctionTensors, write_attrs
 from tvm_ethosu.partition.relay.canonical import canonical
 from tvm_ethosu.partition.relay.legalize import to_npu_graph
@@ -58,6 +58,11 @@ def _check(rule: Rule) -> Callable[[relay.Expr], bool]:
 
 
 def _bind(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> tvm.IRModule:
+    if not isinstance(mod, tvm.IRModule):
+        raise UserError(
+            f"module: not a Relay module (got {type(mod).__name__}); relay.frontend.from_tflite "
+            "returns one, and its constants beside it"
+        )
     if npu_functions(mod):
         raise UserError("module: it is partitioned already; partition the original module")
     return canonical(bind_and_type(mod, params))
@@ -215,7 +220,7 @@ def partition_for_ethosu(
     params: Mapping[str, Any] | None = None,
     *,
     accelerator_config: str = "ethos-u55-256",
-    sram_size: int | None = None,
+    sram_size: int | str | None = None,
     memory_mode: str = "Shared_Sram",
     system_config: str | None = None,
     optimise: str = "performance",
@@ -231,7 +236,7 @@ def partition_for_ethosu(
         accelerator_config: NPU: ethos-u55-32, ethos-u55-64, ethos-u55-128, ethos-u55-256,
             ethos-u65-256, ethos-u65-512.
         sram_size: SRAM for all tensors together, network inputs and outputs included, such as
-            65536, 64K or 1M; no limit by default. Here in bytes, None for no limit.
+            65536, 64K or 1M; no limit by default.
         memory_mode: Shared_Sram: constants in flash. Sram_Only: constants in SRAM too, not counted
             in the SRAM size.
         system_config: Memory system that cycles are estimated for, by Vela's name; the
@@ -247,12 +252,12 @@ def partition_for_ethosu(
         A module whose NPU functions carry what the code generator needs.
 
     Raises:
-        UserError: an option is unknown, or a shape is dynamic.
+        UserError: an option is unknown, a shape is dynamic, or ``mod`` is no Relay module.
         Infeasible: a function's scratch does not fit what ``sram_size`` leaves it.
     """
     options = EthosUOptions(
         accelerator_config,
-        sram_size,
+        parse_size(sram_size) if isinstance(sram_size, str) else sram_size,
         memory_mode,
         system_config,
         optimise,

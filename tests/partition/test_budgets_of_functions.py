@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import tvm
 
 from tests.partition.networks import residual
 from tests.scheduler.builders import plan
@@ -11,7 +12,7 @@ from tvm_ethosu.backend.network import FirmwareNetwork, compile_for_firmware
 from tvm_ethosu.partition import EthosUOptions, partition_for_ethosu
 from tvm_ethosu.partition.relay.frontend import to_relay
 from tvm_ethosu.partition.tflite_file import TfliteFile, parse_tflite
-from tvm_ethosu.scheduler.errors import Infeasible
+from tvm_ethosu.scheduler.errors import Infeasible, UserError
 
 PLANE = 4 * 4
 INNER, WIDE = PLANE * 1024, PLANE * 512
@@ -89,3 +90,11 @@ def test_the_size_that_a_refusal_names_is_the_smallest_one(sram_size: int) -> No
     assert partition_for_ethosu(mod, params, sram_size=smallest)
     with pytest.raises(Infeasible):
         partition_for_ethosu(mod, params, sram_size=smallest - 1)
+
+
+def test_a_size_may_be_written_with_its_unit() -> None:
+    mod, params = to_relay(residual())
+    of_text, of_bytes = (partition_for_ethosu(mod, params, sram_size=s) for s in ("64K", 65536))
+    assert tvm.ir.structural_equal(of_text, of_bytes)
+    with pytest.raises(UserError, match="size: not a number of bytes"):
+        partition_for_ethosu(mod, params, sram_size="much")

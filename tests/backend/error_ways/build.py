@@ -62,6 +62,7 @@ def _no_cpu_code(desk: Desk) -> None:
 
 PYTHON: Mapping[str, Way] = {
     "module: there is no function 'main'": python(lambda: partition_for_ethosu(tvm.IRModule())),
+    "module: not a Relay module (got …)": python(lambda: partition_for_ethosu(None)),
     "module: it is partitioned already": python(lambda: partition_for_ethosu(partitioned())),
     "… a dynamic shape has no fixed size … (input … is …)": python(
         lambda: partition_for_ethosu(dynamic())

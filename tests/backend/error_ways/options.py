@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, cast
 
 from tests.backend.error_ways.desk import Way, cli, given, python
 from tvm_ethosu.partition import EthosUOptions
@@ -25,6 +26,10 @@ OPTIONS: Mapping[str, Way] = {
     "system_config: unknown name (got …, known: …)": python(lambda: make_target(ARCHS[0], "Mine")),
     "size: not a number of bytes (got …)": _explain_with("--sram-size", "lots"),
     "sram_size: must be a positive number of bytes": python(lambda: EthosUOptions(sram_size=0)),
+    "overwrite_inputs: is True or False (got …)": python(
+        lambda: EthosUOptions(overwrite_inputs=cast(Any, "yes"))
+    ),
+    "share_io: is True or False (got …)": python(lambda: EthosUOptions(share_io=cast(Any, 2))),
     "inputs: the network has … (got … files)": cli(
         "run", "model.tflite", "--input", "a.npy", "--input", "b.npy"
     ),
