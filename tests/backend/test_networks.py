@@ -28,6 +28,8 @@ from tvm_ethosu.partition.tflite_file import load_tflite
 
 ACCELERATORS = ("ethos-u55-128", "ethos-u55-256")
 SEED = 20240229
+RUNS = (10, pytest.param(100, marks=pytest.mark.slow))
+SLOW = ("mlperf_tiny/vww_96_int8", "mlperf_tiny/ad01_int8")
 
 
 def _check(network: HostNetwork, runs: int) -> None:
@@ -42,17 +44,26 @@ def _check(network: HostNetwork, runs: int) -> None:
     assert not differing, f"seed {SEED}: {differing}"
 
 
+@pytest.mark.parametrize("runs", RUNS)
 @pytest.mark.parametrize("accelerator", ACCELERATORS)
 @pytest.mark.parametrize("name", MLPERF_TINY)
-def test_graph_executor_equals_tflite_micro(shared: Path, name: str, accelerator: str) -> None:
+def test_graph_executor_equals_tflite_micro(
+    shared: Path, name: str, accelerator: str, runs: int
+) -> None:
     file = load_tflite(shared / "models" / f"{name}.tflite")
-    _check(load_for_host(file, EthosUOptions(accelerator)), runs=100)
+    _check(load_for_host(file, EthosUOptions(accelerator)), runs)
 
 
+@pytest.mark.parametrize("runs", RUNS)
 @pytest.mark.parametrize("accelerator", ACCELERATORS)
 @pytest.mark.parametrize("name", MLPERF_TINY)
 def test_aot_executor_equals_tflite_micro(
-    shared: Path, tmp_path: Path, name: str, accelerator: str, monkeypatch: pytest.MonkeyPatch
+    shared: Path,
+    tmp_path: Path,
+    name: str,
+    accelerator: str,
+    runs: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TOPHUB_LOCATION", "NONE")
     file = load_tflite(shared / "models" / f"{name}.tflite")
@@ -63,10 +74,13 @@ def test_aot_executor_equals_tflite_micro(
     built.export_library(str(library))
     loaded = tvm.runtime.load_module(str(library))
     executor = tvm.runtime.executor.AotModule(loaded["default"](tvm.cpu()))
-    _check(HostNetwork(file, executor, function_tensors(module)), runs=100)
+    _check(HostNetwork(file, executor, function_tensors(module)), runs)
 
 
-@pytest.mark.parametrize("name", MLPERF_TINY)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in MLPERF_TINY],
+)
 def test_least_memory_with_the_input_overwritten_equals_tflite_micro(
     shared: Path, name: str
 ) -> None:

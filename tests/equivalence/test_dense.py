@@ -124,7 +124,10 @@ def test_longest_sum(accelerator: str) -> None:
     assert_exact(data, (accelerator,), inputs=inputs)
 
 
-@pytest.mark.parametrize(("inputs", "units", "batch"), [(1, 65536, 1), (1, 1, 65536), (3, 1, 700)])
+@pytest.mark.parametrize(
+    ("inputs", "units", "batch"),
+    [pytest.param(1, 65536, 1, marks=pytest.mark.slow), (1, 1, 65536), (3, 1, 700)],
+)
 def test_longest_dimensions(inputs: int, units: int, batch: int) -> None:
     net = NetBuilder(seed=1)
     net.output(net.dense(net.input((batch, inputs)), units=units))

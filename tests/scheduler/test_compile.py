@@ -44,7 +44,7 @@ def test_the_same_graph_gives_the_same_addresses() -> None:
 
 
 @given(st.integers(0, 10_000), st.sampled_from(Objective))
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(derandomize=True, deadline=None, max_examples=25)
 def test_a_plan_is_made_again_from_its_decisions(seed: int, objective: Objective) -> None:
     graph = random_chain(seed)
     least = plan(graph, None, Objective.SIZE).scratch_bytes

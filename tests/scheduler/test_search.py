@@ -73,7 +73,7 @@ def test_no_plan_within_the_budget_is_faster(seed: int, quarter: int) -> None:
 
 
 @given(GRAPHS)
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(derandomize=True, deadline=None, max_examples=25)
 def test_a_larger_budget_never_has_a_slower_path(graph: NpuGraph) -> None:
     search = PlanSearch(Estimator(choose_layouts(graph), HARDWARE))
     least = plan(graph, None, Objective.SIZE).scratch_bytes
@@ -90,7 +90,7 @@ def test_a_larger_budget_never_has_a_slower_path(graph: NpuGraph) -> None:
 
 
 @given(GRAPHS)
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(derandomize=True, deadline=None, max_examples=18)
 def test_a_plan_is_placed_within_its_budget(graph: NpuGraph) -> None:
     least = plan(graph, None, Objective.SIZE).scratch_bytes
     whole = plan(graph, None).scratch_bytes
