@@ -132,7 +132,7 @@ def _plan_scratch(
         None if budget is None else max(budget, 0),
         tuple(site.live_io_bytes for site in sites),
         tuple(site.idle_io_bytes for site in sites),
-        disposable,
+        frozenset(planned.inputs.index(name) for name in planned.disposable),
         decisions_of(allocation.schedule),
         _positions(planned),
     )
@@ -168,12 +168,16 @@ def _sharing(
 def _best_plan(graph: NpuGraph, options: EthosUOptions, sites: tuple[CallSite, ...]) -> Allocation:
     """Return the plan of a function, with arguments in one memory where that is better.
 
+    Where inputs may be overwritten it is also planned without: the search counts on their memory
+    for all that would fit there, and so at times finds a slower plan.
+
     Raises:
         Infeasible: neither fits; the error is of the one that needs less.
     """
     found: list[Allocation] = []
     refusals: list[Infeasible] = []
-    for one in filter(None, (graph, _sharing(graph, options, sites))):
+    keeping = replace(graph, disposable=frozenset()) if graph.disposable else None
+    for one in filter(None, (graph, keeping, _sharing(graph, options, sites))):
         left = budget_bytes(options.sram_size, sites, io_place(), one.shared_bytes)
         budget = None if left is None else max(left, 0)
         try:

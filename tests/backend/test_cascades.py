@@ -14,10 +14,12 @@ from tests.compiling import emit, plan
 from tests.conftest import MLPERF_TINY
 from tests.scheduler.builders import random_chain
 from tvm_ethosu.backend.check import Checker, load_for_host, random_inputs, run_once
+from tvm_ethosu.backend.codegen import compile_function
 from tvm_ethosu.backend.host import Bytes, load_program, run_on, run_program
-from tvm_ethosu.backend.network import compile_for_firmware
+from tvm_ethosu.backend.network import compile_for_firmware, partition_file
 from tvm_ethosu.partition import EthosUOptions
-from tvm_ethosu.partition.tflite_file import load_tflite
+from tvm_ethosu.partition.relay.rewrite import npu_functions
+from tvm_ethosu.partition.tflite_file import TfliteFile, load_tflite
 from tvm_ethosu.scheduler.allocate import Allocation
 from tvm_ethosu.scheduler.arch import ARCHS, Arch
 from tvm_ethosu.scheduler.ir import Shared
@@ -103,6 +105,19 @@ def test_the_least_sram_is_below_velas(shared: Path, name: str) -> None:
         compile_for_firmware(file, options).sram.total_bytes
         < VELA_SIZE_BYTES[f"mlperf_tiny/{name}"]
     )
+
+
+@pytest.mark.parametrize("lending", [{"overwrite_inputs": True}, {"share_io": True}], ids=str)
+def test_memory_of_inputs_makes_no_plan_slower(shared: Path, lending: dict[str, bool]) -> None:
+    """The search within what both need finds a plan of three times the cycles, and drops it."""
+    file = load_tflite(shared / "models" / "mlperf_tiny" / "str_ww_ref_model.tflite")
+    keeping = EthosUOptions("ethos-u55-128", 5904)
+    assert _cycles(file, replace(keeping, **lending)) <= _cycles(file, keeping)
+
+
+def _cycles(file: TfliteFile, options: EthosUOptions) -> float:
+    functions = npu_functions(partition_file(file, options)).values()
+    return sum(compile_function(one).allocation.schedule.cycles for one in functions)
 
 
 def test_an_auto_encoder_takes_no_more_than_velas(shared: Path) -> None:
