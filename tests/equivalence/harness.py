@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tvm
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from tvm import relay
 
@@ -226,9 +226,14 @@ def assert_exact(
     seed: int = 0,
     inputs: Sequence[Inputs] | None = None,
     plans: Sequence[Plan] = (plan_for_speed,),
+    unless: str = "",
 ) -> NpuNetwork:
-    """Check that the whole network is on the NPU and equals TFLite Micro; return it."""
+    """Check that the whole network is on the NPU and equals TFLite Micro; return it.
+
+    An example that stays on the CPU for the reason ``unless`` is none.
+    """
     network = partition(data, accelerators[0])
+    assume(not unless or all(unless not in reason for reason in network.cpu_reasons.values()))
     assert not network.cpu_reasons
     reference = Reference(data)
     sets = input_sets(data, seed) if inputs is None else inputs

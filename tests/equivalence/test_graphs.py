@@ -26,8 +26,13 @@ PLANS = (plan_for_speed, plan_for_size, plan_between)
 
 
 def check(graph: Graph) -> None:
-    """Compare all outputs of one network."""
-    assert_exact(build(graph).build(), graph.accelerators, graph.seed, plans=PLANS)
+    """Compare all outputs of one network.
+
+    For one in a thousand triples of scales no way is known to add exactly (test_add.py has them).
+    """
+    rare = "scales for which its rounding is certain"
+    data = build(graph).build()
+    assert_exact(data, graph.accelerators, graph.seed, plans=PLANS, unless=rare)
 
 
 test_graphs, test_graphs_thoroughly = examples_of(graphs(), check, quick=40)
