@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from tvm_ethosu.partition.relay.break_down import step_of
 from tvm_ethosu.partition.rules import RULES, Rule
 
 _HEAD = """# Operators that run on the NPU
 
 Made from `partition/rules.py` by `make docs`; don't edit. Types are int8, uint8 and int16 where
-no limit says less. What breaks a limit stays on the CPU, and `tvm-ethosu explain MODEL.tflite`
-says which limit with which value. Numbers are those of TFLite Micro's reference kernels, bit by
+no limit says less. What breaks a limit is broken down where "else it is" follows, if the NPU takes
+all parts; otherwise it stays on the CPU, and `tvm-ethosu explain MODEL.tflite` says which limit
+with which value. Numbers are those of TFLite Micro's reference kernels, bit by
 bit; the tests that prove it are in `tests/equivalence`. Where it has no kernel (uint8, quantized
 EXP, LOG and GELU, RESIZE_BILINEAR of int16) they follow TFLite's reference kernels.
 
@@ -119,7 +121,11 @@ def _row(rule: Rule) -> str:
 def _section(rule: Rule) -> Iterator[str]:
     yield f"\n## {rule.tflite}\n\n"
     for constraint in rule.constraints:
-        yield f"- {_limit(constraint.__doc__)}.\n"
+        step = step_of(rule, constraint)
+        else_ = (
+            "" if step is None else f"; else it is {_limit(step.__doc__).removeprefix('Return ')}"
+        )
+        yield f"- {_limit(constraint.__doc__)}{else_}.\n"
 
 
 def operators_markdown() -> str:

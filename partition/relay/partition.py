@@ -18,6 +18,7 @@ from tvm import relay
 from tvm_ethosu.partition.hardware import find_hardware
 from tvm_ethosu.partition.options import EthosUOptions, parse_size
 from tvm_ethosu.partition.relay.attrs import FunctionAttrs, FunctionTensors, write_attrs
+from tvm_ethosu.partition.relay.break_down import broken_down
 from tvm_ethosu.partition.relay.canonical import canonical
 from tvm_ethosu.partition.relay.legalize import to_npu_graph
 from tvm_ethosu.partition.relay.merge import merge_ready_together
@@ -57,17 +58,6 @@ def _check(rule: Rule) -> Callable[[relay.Expr], bool]:
     return accepts
 
 
-def _bind(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> tvm.IRModule:
-    if not isinstance(mod, tvm.IRModule):
-        raise UserError(
-            f"module: not a Relay module (got {type(mod).__name__}); relay.frontend.from_tflite "
-            "returns one, and its constants beside it"
-        )
-    if npu_functions(mod):
-        raise UserError("module: it is partitioned already; partition the original module")
-    return canonical(bind_and_type(mod, params))
-
-
 def _possible_rules(mod: tvm.IRModule) -> Iterator[Rule]:
     """Yield the rows whose calls are all there: TVM matches each row with the whole graph."""
     present: set[str] = set()
@@ -76,14 +66,30 @@ def _possible_rules(mod: tvm.IRModule) -> Iterator[Rule]:
     return (rule for rule in RULES if present.issuperset(rule.calls))
 
 
+def _merged(
+    mod: tvm.IRModule, rules: Callable[[tvm.IRModule], Iterable[Rule]] = _possible_rules
+) -> tvm.IRModule:
+    table = [(rule.name, rule.pattern(), _check(rule)) for rule in rules(mod)]
+    return relay.transform.MergeComposite(table)(mod)
+
+
+def _bind(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> tvm.IRModule:
+    if not isinstance(mod, tvm.IRModule):
+        raise UserError(
+            f"module: not a Relay module (got {type(mod).__name__}); relay.frontend.from_tflite "
+            "returns one, and its constants beside it"
+        )
+    if npu_functions(mod):
+        raise UserError("module: it is partitioned already; partition the original module")
+    return broken_down(canonical(bind_and_type(mod, params)), _merged)
+
+
 def _split(
     mod: tvm.IRModule,
     mod_name: str,
     rules: Callable[[tvm.IRModule], Iterable[Rule]] = _possible_rules,
 ) -> tvm.IRModule:
-    table = [(rule.name, rule.pattern(), _check(rule)) for rule in rules(mod)]
     passes = [
-        relay.transform.MergeComposite(table),
         relay.transform.AnnotateTarget(COMPILER),
         relay.transform.MergeCompilerRegions(),
         relay.transform.InferType(),
@@ -91,7 +97,7 @@ def _split(
         relay.transform.InferType(),
     ]
     with tvm.transform.PassContext(opt_level=3):
-        return tvm.transform.Sequential(passes)(mod)
+        return tvm.transform.Sequential(passes)(_merged(mod, rules))
 
 
 def _does_not_fit(

@@ -1,0 +1,292 @@
+"""Operators over a limit of the NPU as several, or others, within it; values stay the same.
+
+Each function takes a matched operator and returns what gives the same result, or None. What it
+returns may be over another limit: break_down.py goes on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relay
+
+from tvm_ethosu.partition import constraints as c
+from tvm_ethosu.partition.params import ConvParams, OpParams, PoolParams
+from tvm_ethosu.partition.relay.movement import MAX_JOINED
+from tvm_ethosu.partition.relay.parse import call_name, tensor_type
+from tvm_ethosu.scheduler.arch import MAX_DILATION, MAX_POOL_H, MAX_STRIDE
+from tvm_ethosu.scheduler.integers import ceil_div
+from tvm_ethosu.scheduler.ir import Padding, PoolKind
+
+Array = npt.NDArray[Any]
+
+# Up to so many input channels a convolution that multiplies by zeros costs less than copies.
+_FEW_CHANNELS = 16
+
+
+@dataclass(frozen=True)
+class Match:
+    """An operator: its last call, its main call, the calculated tensors that it reads."""
+
+    root: relay.Call
+    main: relay.Call
+    inputs: tuple[relay.Expr, ...]
+    params: OpParams
+
+    def with_calls(self, replaced: Mapping[relay.Expr, relay.Expr]) -> relay.Expr:
+        """Return the operator with other expressions in place of some of its own."""
+
+        def new(expr: relay.Expr) -> relay.Expr:
+            if expr in replaced:
+                return replaced[expr]
+            if not isinstance(expr, relay.Call):
+                return expr
+            args = [new(arg) for arg in expr.args]
+            return relay.Call(expr.op, args, expr.attrs, [], expr.span)
+
+        return new(self.root)
+
+
+Step = Callable[[Match], relay.Expr | None]
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def _joined(parts: Sequence[relay.Expr], axis: int) -> relay.Expr:
+    """Return parts in a row; a row that is too long for one operator in several steps."""
+    while len(parts) > 1:
+        groups = [parts[i : i + MAX_JOINED] for i in range(0, len(parts), MAX_JOINED)]
+        parts = [relay.concatenate(group, axis) if len(group) > 1 else group[0] for group in groups]
+    return parts[0]
+
+
+def image_by_image(match: Match) -> relay.Expr:
+    """Return the operator on each image of a batch, the results joined."""
+    count, rank = tensor_type(match.root).dims[0], len(tensor_type(match.root).dims)
+
+    def part(index: int) -> relay.Expr:
+        sliced = {}
+        for given in match.inputs:
+            dims = tensor_type(given).dims
+            if len(dims) == rank and dims[0] > 1:
+                ends = [index + 1, *dims[1:]]
+                sliced[given] = relay.strided_slice(given, [index, *[0] * (rank - 1)], ends)
+        return match.with_calls(sliced)
+
+    return _joined([part(index) for index in range(count)], 0)
+
+
+def images_in_a_column(match: Match) -> relay.Expr | None:
+    """Return a convolution on all images of a batch below each other; others image by image.
+
+    Each image has rows enough below it that no window of a result reads two images.
+    """
+    params = match.params
+    if not isinstance(params, ConvParams) or params.kind == "transposed":
+        return image_by_image(match)
+    count, height, width, channels = params.ifm.dims
+    _, out_h, out_w, out_c = params.ofm.dims
+    kernel, padding = params.kernel, params.padding
+    stride, used = kernel.stride_h, (out_h - 1) * kernel.stride_h + kernel.dilated_h
+    tall = ceil_div(max(padding.top + height, used), stride) * stride
+    data = _padded(match, Padding(padding.top, 0, tall - padding.top - height, 0))
+    data = relay.reshape(data, (1, count * tall, width, channels))
+    below = max(0, kernel.dilated_h - stride)
+    main = _conv(match, data, _weights(match), padding=(0, padding.left, below, padding.right))
+    every = relay.reshape(
+        match.with_calls({match.main: main}), (count, tall // stride, out_w, out_c)
+    )
+    if tall // stride == out_h:
+        return every
+    return relay.strided_slice(every, [0] * 4, [count, out_h, out_w, out_c])
+
+
+# --- strides --------------------------------------------------------------------------------------
+
+
+def smaller_stride(match: Match) -> relay.Expr | None:
+    """Return a convolution over blocks as channels, or results of which some are left out."""
+    params = match.params
+    assert isinstance(params, ConvParams | PoolParams)
+    if isinstance(params, ConvParams) and _has_blocks(params):
+        return _over_blocks(match, params)
+    kernel, (_, out_h, out_w, channels) = params.kernel, params.ofm.dims
+    strides = [_divisor(kernel.stride_h, out_h), _divisor(kernel.stride_w, out_w)]
+    steps = [kernel.stride_h // strides[0], kernel.stride_w // strides[1]]
+    if isinstance(params, ConvParams):
+        main = _conv(match, match.inputs[0], _weights(match), strides=strides)
+    else:
+        main = _pool(match, match.main.args[0], strides=strides)
+    ends = [1, (out_h - 1) * steps[0] + 1, (out_w - 1) * steps[1] + 1, channels]
+    every = match.with_calls({match.main: main})
+    return relay.strided_slice(every, [0] * 4, ends, [1, *steps, 1])
+
+
+def _divisor(stride: int, outputs: int) -> int:
+    """Return the largest stride of the NPU that divides another; that one itself if it is idle."""
+    if outputs == 1:
+        return stride
+    return next(step for step in range(MAX_STRIDE, 0, -1) if stride % step == 0)
+
+
+def _has_blocks(params: ConvParams) -> bool:
+    kernel = params.kernel
+    square = kernel.stride_h == kernel.stride_w
+    return params.kind == "conv2d" and square and kernel.dilation_h == kernel.dilation_w == 1
+
+
+def _over_blocks(match: Match, params: ConvParams) -> relay.Expr:
+    """Return a convolution of stride 1 over blocks of stride x stride pixels as channels."""
+    kernel, block = params.kernel, params.kernel.stride_h
+    (_, height, width, channels), (_, out_h, out_w, _) = params.ifm.dims, params.ofm.dims
+    rows, columns = ceil_div(kernel.h, block), ceil_div(kernel.w, block)
+    seen_h, seen_w = (out_h - 1 + rows) * block, (out_w - 1 + columns) * block
+    top, left = params.padding.top, params.padding.left
+    bottom, right = max(0, seen_h - top - height), max(0, seen_w - left - width)
+    data = _padded(match, Padding(top, left, bottom, right))
+    if (top + height + bottom, left + width + right) != (seen_h, seen_w):
+        data = relay.strided_slice(data, [0] * 4, [1, seen_h, seen_w, channels])
+    weights = _weights(match)
+    filled = np.full(
+        (rows * block, columns * block, *weights.shape[2:]), _zero(match), weights.dtype
+    )
+    filled[: kernel.h, : kernel.w] = weights
+    split = filled.reshape(rows, block, columns, block, *weights.shape[2:])
+    deep = split.transpose(0, 2, 1, 3, 4, 5).reshape(rows, columns, -1, weights.shape[3])
+    blocks = relay.nn.space_to_depth(data, block, layout="NHWC")
+    main = _conv(match, blocks, deep, strides=(1, 1), padding=(0, 0, 0, 0))
+    return match.with_calls({match.main: main})
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def zeros_in_the_kernel(match: Match) -> relay.Expr:
+    """Return a convolution with part of its dilation written out as weights of zero."""
+    params = match.params
+    assert isinstance(params, ConvParams)
+    kernel, weights = params.kernel, _weights(match)
+    left = [_kept_dilation(step) for step in (kernel.dilation_h, kernel.dilation_w)]
+    steps = kernel.dilation_h // left[0], kernel.dilation_w // left[1]
+    size = [(n - 1) * step + 1 for n, step in zip(weights.shape[:2], steps, strict=True)]
+    filled = np.full((*size, *weights.shape[2:]), _zero(match), weights.dtype)
+    filled[:: steps[0], :: steps[1]] = weights
+    main = _conv(match, match.inputs[0], filled, dilation=left)
+    return match.with_calls({match.main: main})
+
+
+def _kept_dilation(step: int) -> int:
+    if step <= MAX_DILATION:
+        return step
+    return MAX_DILATION if step % MAX_DILATION == 0 else 1
+
+
+def several_results_per_channel(match: Match) -> relay.Expr:
+    """Return a depthwise convolution with a depth multiplier without one.
+
+    Few channels become a convolution with weights of zero; of many each is repeated.
+    """
+    params, weights = match.params, _weights(match)
+    assert isinstance(params, ConvParams)
+    (_, height, width, channels), multiplier = params.ifm.dims, params.depth_multiplier
+    results = channels * multiplier
+    if channels <= _FEW_CHANNELS:
+        return _with_zeros(match, weights.reshape(*weights.shape[:2], 1, results))
+    column = relay.reshape(match.inputs[0], (1, height * width, channels, 1))
+    repeated = relay.tile(column, (1, 1, 1, multiplier))
+    data = relay.reshape(repeated, (1, height, width, results))
+    single = weights.reshape(*weights.shape[:2], results, 1)
+    return match.with_calls({match.main: _conv(match, data, single, groups=results)})
+
+
+def one_group(match: Match) -> relay.Expr:
+    """Return a convolution of several groups as one with weights of zero between them."""
+    return _with_zeros(match, _weights(match))
+
+
+def _with_zeros(match: Match, weights: Array) -> relay.Expr:
+    """Return a convolution of one group; HWIO weights of groups that follow each other."""
+    params = match.params
+    assert isinstance(params, ConvParams)
+    height, width, depth, results = weights.shape
+    channels = params.ifm.dims[3]
+    per_group = results * depth // channels
+    filled = np.full((height, width, channels, results), _zero(match), weights.dtype)
+    for group in range(channels // depth):
+        read = slice(group * depth, (group + 1) * depth)
+        written = slice(group * per_group, (group + 1) * per_group)
+        filled[:, :, read, written] = weights[..., written]
+    main = _conv(match, match.inputs[0], filled, groups=1, kernel_layout="HWIO")
+    return match.with_calls({match.main: main})
+
+
+def window_after_window(match: Match) -> relay.Expr | None:
+    """Return the maximum over large windows as one over windows of windows."""
+    params = match.params
+    assert isinstance(params, PoolParams)
+    if params.kind is not PoolKind.MAX or params.padding.any:
+        return None
+    size = params.kernel.h, params.kernel.w
+    first = [min(n, MAX_POOL_H) for n in size]
+    then = [n - part + 1 for n, part in zip(size, first, strict=True)]
+    data = _pool(match, match.main.args[0], pool_size=first, strides=(1, 1))
+    return match.with_calls({match.main: _pool(match, data, pool_size=then)})
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _weights(match: Match) -> Array:
+    """Return the weights as the model has them."""
+    return np.asarray(match.main.args[1].data.numpy())
+
+
+def _zero(match: Match) -> int:
+    """Return what stands for a weight of zero."""
+    return int(np.ravel(match.main.args[3].data.numpy())[0])
+
+
+def _padded(match: Match, padding: Padding) -> relay.Expr:
+    """Return the input of a convolution with rows and columns of its zero point around it."""
+    if not padding.any:
+        return match.inputs[0]
+    params = match.params
+    assert isinstance(params, ConvParams)
+    fill = relay.const(params.ifm_quant.zero_point, params.ifm.dtype)
+    amounts = ((0, 0), (padding.top, padding.bottom), (padding.left, padding.right), (0, 0))
+    return relay.nn.pad(match.inputs[0], amounts, fill)
+
+
+def _conv(match: Match, data: relay.Expr, weights: Array, **changed: Any) -> relay.Call:
+    """Return the convolution with another input, other weights and attributes."""
+    attrs, args = match.main.attrs, match.main.args
+    names = ("channels", "strides", "padding", "dilation", "groups", "data_layout", "kernel_layout")
+    given = {name: getattr(attrs, name) for name in (*names, "out_dtype")} | changed
+    constant = relay.const(weights, str(weights.dtype))
+    return relay.qnn.op.conv2d(data, constant, *args[2:6], weights.shape[:2], **given)
+
+
+def _pool(match: Match, data: relay.Expr, **changed: Any) -> relay.Call:
+    """Return the pooling of another input with other attributes."""
+    attrs, name = match.main.attrs, call_name(match.main)
+    names = ["pool_size", "strides", "dilation", "padding", "layout", "out_layout", "ceil_mode"]
+    names += ["count_include_pad"] * (name == "nn.avg_pool2d")
+    given = {name: getattr(attrs, name) for name in names} | changed
+    pool = relay.nn.avg_pool2d if name == "nn.avg_pool2d" else relay.nn.max_pool2d
+    return pool(data, **given)
+
+
+# By the limit that an operator is over.
+STEPS: dict[c.Constraint, Step] = {
+    c.batch_is_one: images_in_a_column,
+    c.batch_is_one_or_rows: image_by_image,
+    c.strides_fit: smaller_stride,
+    c.dilation_fits: zeros_in_the_kernel,
+    c.groups_fit: one_group,
+    c.depth_multiplier_is_one: several_results_per_channel,
+    c.pool_window_fits: window_after_window,
+}
