@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,13 +55,13 @@ class Lowered:
 
 
 def to_shape(dims: Sequence[int]) -> Shape:
-    """Return 1 to 4 dimensions as NHWC: missing ones are 1, at the front."""
+    """Return dimensions as NHWC: missing ones are 1, at the front; more than 4 are joined there."""
     padded = (1,) * (4 - len(dims)) + tuple(dims)
-    return Shape(*padded)
+    return Shape(math.prod(padded[:-3]), *padded[-3:])
 
 
 def stored_shape(dims: Sequence[int]) -> Shape:
-    """Return how 1 to 4 dimensions lie in memory: images of a batch are one below the other."""
+    """Return how dimensions lie in memory: images of a batch are one below the other."""
     shape = to_shape(dims)
     return Shape(1, shape.n * shape.h, shape.w, shape.c)
 

@@ -316,14 +316,14 @@ def form_is_known(params: OpParams) -> Rejection | None:
 
 
 def inputs_are_alike(params: OpParams) -> Rejection | None:
-    """All inputs have the output's type, at most 4 dimensions, and extents up to 65536."""
+    """All inputs have the output's type, and extents up to 65536."""
     assert isinstance(params, MoveParams)
     for index, of in enumerate(params.inputs):
         if of.dtype != params.ofm.dtype:
             return Rejection(f"type of input {index}", of.dtype, params.ofm.dtype)
-        if len(of.dims) > 4 or any(not 1 <= dim <= MAX_DIM for dim in of.dims):
+        if any(not 1 <= dim <= MAX_DIM for dim in of.dims):
             value = "x".join(map(str, of.dims))
-            return Rejection(f"shape of input {index}", value, f"up to 4 dimensions of {MAX_DIM}")
+            return Rejection(f"shape of input {index}", value, f"dimensions of 1 to {MAX_DIM}")
     return None
 
 

@@ -86,7 +86,8 @@ class Rule:
         return None
 
 
-_TENSORS: tuple[c.Constraint, ...] = (c.rank_fits, c.dims_fit, c.types_are_activations)
+_ANY_RANK: tuple[c.Constraint, ...] = (c.dims_fit, c.types_are_activations)
+_TENSORS: tuple[c.Constraint, ...] = (c.rank_fits, *_ANY_RANK)
 _SPATIAL: tuple[c.Constraint, ...] = (*_TENSORS, c.layout_is_nhwc, c.batch_is_one, c.strides_fit)
 _WEIGHTS: tuple[c.Constraint, ...] = (
     c.types_are_equal,
@@ -495,7 +496,7 @@ RULES: tuple[Rule, ...] = (
             (name,),
             pattern,
             parse.parse_reshape,
-            (*_TENSORS, c.types_are_equal, c.reshape_keeps_elements),
+            (*_ANY_RANK, c.types_are_equal, c.reshape_keeps_elements, c.elementwise_extents_fit),
             None,
             "addressing, no work",
         )
@@ -512,7 +513,7 @@ RULES: tuple[Rule, ...] = (
             (call,),
             pattern or movement.one_input(call),
             parser,
-            (*_TENSORS, *MOVE_CONSTRAINTS),
+            (*_ANY_RANK, *MOVE_CONSTRAINTS),
             lower_move,
             "copies of boxes",
             moves_only=True,

@@ -27,6 +27,7 @@ from tests.equivalence.harness import (
 )
 from tests.tflite_builder import NetBuilder
 from tests.tflite_writer import Value
+from tvm_ethosu.backend.reference import Reference
 
 
 @dataclass(frozen=True)
@@ -326,3 +327,103 @@ def test_concat_of_other_scales_stays_on_the_cpu() -> None:
     net.output(m.concat(net, (x, y), 3))
     (reason,) = partition(net.build()).cpu_reasons.values()
     assert "scales and zero points" in reason
+
+
+# --- more than four dimensions --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """A tensor of five dimensions between two reshapes; ``size`` is without the batch."""
+
+    kind: str
+    size: tuple[int, int, int, int]
+    axis: int
+    order: tuple[int, ...]
+    between: bool
+    dtype: str
+    accelerator: str
+    seed: int
+
+
+FIVE_DIMENSIONS = st.builds(
+    Shuffled,
+    st.sampled_from(("transpose", "concat", "split", "pad", "stay")),
+    st.tuples(*[st.integers(1, 6)] * 4),
+    st.integers(1, 4),
+    st.permutations((1, 2, 3, 4)).map(tuple),
+    st.booleans(),
+    st.sampled_from(("int8", "int16")),
+    st.sampled_from(ACCELERATORS),
+    SEEDS,
+)
+
+
+def _in_five(net: NetBuilder, x: Value, case: Shuffled) -> Value:
+    match case.kind:
+        case "transpose":
+            return m.transpose(net, x, (0, *case.order))
+        case "concat":
+            return m.concat(net, [x, x], case.axis)
+        case "split":
+            return m.concat(net, m.split(net, x, x.shape[case.axis], case.axis)[::-1], case.axis)
+        case "pad":
+            amounts = np.zeros((5, 2), int)
+            amounts[case.axis] = 1, 2
+            return m.pad(net, x, amounts.tolist())
+        case _:
+            return x
+
+
+def _check_five_dimensions(case: Shuffled) -> None:
+    """Compare with TFLite Micro; between convolutions, or where five are a network's ends."""
+    net = NetBuilder(case.dtype, seed=case.seed)
+    five, (height, width, groups, each) = (1, *case.size), case.size
+    if case.between:
+        flat = (1, height, width, groups * each)
+        x = net.reshape(net.conv2d(net.input(flat), filters=flat[3]), five)
+    else:
+        x = net.input(five)
+    made = _in_five(net, x, case)
+    rows, columns = made.shape[1] * made.shape[2], made.shape[3] * made.shape[4]
+    y = net.reshape(made, (1, 1, rows, columns))
+    y = net.conv2d(y, filters=columns, kernel=(1, 1))
+    net.output(y if case.between else net.reshape(y, made.shape))
+    assert_exact(net.build(), (case.accelerator,), case.seed)
+
+
+test_five_dimensions, test_five_dimensions_thoroughly = examples_of(
+    FIVE_DIMENSIONS, _check_five_dimensions, quick=20
+)
+
+
+def test_a_shuffle_of_channels_is_part_of_one_function() -> None:
+    net = NetBuilder(seed=1)
+    y = net.reshape(net.conv2d(net.input((1, 7, 7, 24)), filters=24), (1, 7, 7, 3, 8))
+    y = net.reshape(m.transpose(net, y, (0, 1, 2, 4, 3)), (1, 7, 7, 24))
+    net.output(net.conv2d(y, filters=8))
+    network = partition(net.build())
+    assert len(network.graphs) == 1
+    assert not network.cpu_reasons
+    assert_exact(net.build(), ACCELERATORS)
+
+
+def _tiled(dims: tuple[int, ...], axes: tuple[int, ...]) -> bytes:
+    """Return a network that cuts images into windows by a transposition of some dimensions."""
+    net = NetBuilder(seed=2)
+    y = net.reshape(net.conv2d(net.input((1, 8, 12, 16), zero_point=3), filters=16), dims)
+    y = net.reshape(m.transpose(net, y, axes), (1, 8, 12, 16))
+    net.output(net.conv2d(y, filters=5))
+    return net.build()
+
+
+def test_six_dimensions_are_those_that_can_be_said_with_four() -> None:
+    """TFLite Micro transposes up to five."""
+    six = _tiled((1, 2, 4, 3, 4, 16), (0, 1, 3, 2, 4, 5))
+    four = _tiled((2, 4, 3, 64), (0, 2, 1, 3))
+    inputs = [np.random.default_rng(5).integers(-128, 128, (1, 8, 12, 16)).astype(np.int8)]
+    expected = Reference(four).run(inputs)
+    for accelerator in ACCELERATORS:
+        network = partition(six, accelerator)
+        (actual,) = run_on_npu(network, load(network, accelerator), inputs)
+        assert np.array_equal(actual, expected[0])
