@@ -224,6 +224,12 @@ OUTSIDE = [
         "padding at the bottom is 128",
     ),
     Limit((1, 1, 65537, 1), _maximum((1, 2)), c.dims_fit, "input shape is 1x1x65537x1"),
+    Limit(
+        (1, 300, 300, 1),
+        lambda net, x: net.reshape(x, (300, 300, 1, 1, 1)),
+        c.elementwise_extents_fit,
+        "output shape is 300x300x1x1x1",
+    ),
     Limit((1, 65536), _dense(-128, 65536), c.weights_fit, "sum of a channel's absolute weights"),
     Limit((1, 4, 4, 3), _scaled(2.0**33), c.conv_scales_fit, "rescale factor is 8.58993e+09"),
     Limit(
