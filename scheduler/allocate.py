@@ -64,11 +64,23 @@ def least_distance(overlap: Overlap, layouts: Layouts) -> int:
 
 
 class _Conflicts:
-    """Which start addresses of one buffer another one rules out."""
+    """Which start addresses of one buffer another one rules out.
+
+    ``beside`` has for each buffer those that are in use at the same time, owners of lent memory
+    included.
+    """
 
     def __init__(self, schedule: Schedule) -> None:
         self.layouts = schedule.layouts
         self.overlaps = {(o.source, o.target): o for o in schedule.overlaps}
+        owners = (owner for lent in schedule.lent for owner in _owners(lent))
+        everything = (*schedule.buffers, *owners)
+        self.beside = {
+            buffer.tensor: frozenset(
+                other.tensor for other in everything if other.live.overlaps(buffer.live)
+            )
+            for buffer in schedule.buffers
+        }
 
     def forbidden(self, buffer: Buffer, placed: Buffer, at: int) -> tuple[tuple[int, int], ...]:
         """Return the open intervals of starts at which the buffer collides with a placed one.
@@ -122,10 +134,11 @@ class _Placing:
         self.placed[home].append(buffer)
 
     def _lowest(self, buffer: Buffer, home: str, least: int) -> int:
+        beside = self.conflicts.beside[buffer.tensor]
         forbidden = [
             interval
             for other in self.placed[home]
-            if other.live.overlaps(buffer.live)
+            if other.tensor in beside
             for interval in self.conflicts.forbidden(buffer, other, self.addresses[other.tensor])
         ]
         return _lowest_start(forbidden, least)

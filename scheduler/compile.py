@@ -25,9 +25,13 @@ from tvm_ethosu.scheduler.verify import verify_graph
 
 # A plan's peak counts bytes; addresses may need more. So plans for less are tried too, and since
 # what they leave holds weights. The sizes between are the same for every budget, so that a larger
-# one finds what a smaller one does.
+# one finds what a smaller one does. Shares are of what the first plan's feature maps take.
 _STEP = 1.06
 _LEAST_SHARE = 0.55
+_MOST_SHARE = 1.5
+# Of the fastest plans, so many are also tried with weights in slices: which of them gains most by
+# that does not show before.
+_SLICED = 3
 # As a limit for weights in SRAM.
 _NOTHING_MOVED = -1
 
@@ -127,7 +131,7 @@ def _fastest_first(
     if budget_bytes is None:
         yield add_transfers(plan, estimator, None)
     elif allocate(plan).scratch_bytes <= budget_bytes:
-        for limit_bytes in _limits(budget_bytes):
+        for limit_bytes in _limits(budget_bytes, budget_bytes * _LEAST_SHARE):
             yield add_transfers(plan, estimator, limit_bytes)
         yield add_transfers(plan, estimator, _NOTHING_MOVED)
 
@@ -142,12 +146,21 @@ def _fastest(searches: Sequence[PlanSearch], budget_bytes: int) -> Allocation | 
 
     A plan for a little less may be the faster one: what it leaves holds weights.
     """
-    found = chain.from_iterable(_within(s, budget_bytes, _fastest_first) for s in searches)
-    best = min(found, key=_cycles_first, default=None)
-    if best is None:
-        return None
-    sliced = _in_slices(best.schedule, searches[0].estimator, budget_bytes)
-    return min((best, *sliced), key=_cycles_first)
+    budget_bytes = budget_bytes // ALIGN_BYTES * ALIGN_BYTES
+    found: list[tuple[Allocation, float]] = []
+    for search in searches:
+        for segments in _paths(search, budget_bytes):
+            least = search.least_cycles(segments)
+            if all(least < plan.schedule.cycles for plan, _ in found):
+                placed = _placed(search, segments, budget_bytes, _fastest_first)
+                found += ((plan, least) for plan in placed)
+    # Of plans that are as fast, the first found has fewest stripes, which can't be sliced.
+    found.sort(key=lambda pair: pair[0].schedule.cycles)
+    plans = [plan for plan, _ in found]
+    for plan, least in found[:_SLICED]:
+        if all(least < other.schedule.cycles for other in plans):
+            plans += _in_slices(plan.schedule, searches[0].estimator, budget_bytes)
+    return min(plans, key=_cycles_first, default=None)
 
 
 def _cycles_first(allocation: Allocation) -> tuple[float, int]:
@@ -168,27 +181,39 @@ def _in_slices(
         yield from _first_that_fits(variants, budget_bytes)
 
 
-def _within(search: PlanSearch, budget_bytes: int, variants: _Variants) -> Iterator[Allocation]:
-    """Yield plans that can be placed within a budget, of each share of it the first one."""
-    budget_bytes = budget_bytes // ALIGN_BYTES * ALIGN_BYTES
-    seen: set[tuple[Segment, ...]] = set()
-    for limit_bytes in _limits(budget_bytes):
-        segments = search.find(limit_bytes)
-        if segments is None:
+def _placed(
+    search: PlanSearch, segments: tuple[Segment, ...], budget_bytes: int, variants: _Variants
+) -> Iterator[Allocation]:
+    """Yield the first variant of a plan that can be placed within a budget, if one can."""
+    plan = plan_segments(search.layouts, segments, search.steps)
+    yield from _first_that_fits(variants(plan, search.estimator, budget_bytes), budget_bytes)
+
+
+def _paths(search: PlanSearch, budget_bytes: int) -> Iterator[tuple[Segment, ...]]:
+    """Yield the different paths within a budget, and within sizes below what the first one takes.
+
+    A budget may be much more than feature maps and weights need together.
+    """
+    first = search.find(budget_bytes)
+    if first is None:
+        return
+    yield first
+    seen = {first}
+    peak = max(search.peak_bytes(segment) for segment in first)
+    for limit_bytes in _limits(min(budget_bytes, int(peak * _MOST_SHARE)), peak * _LEAST_SHARE):
+        found = search.find(limit_bytes)
+        if found is None:
             return
-        if segments in seen:
-            continue
-        seen.add(segments)
-        plan = plan_segments(search.layouts, segments, search.steps)
-        yield from _first_that_fits(variants(plan, search.estimator, budget_bytes), budget_bytes)
+        if found not in seen:
+            seen.add(found)
+            yield found
 
 
-def _limits(budget_bytes: int) -> Iterator[int]:
+def _limits(budget_bytes: int, least_bytes: float) -> Iterator[int]:
     """Yield a budget and sizes below it, the largest first."""
     yield budget_bytes
     step = int(math.log(max(budget_bytes, 1), _STEP))
-    least = budget_bytes * _LEAST_SHARE
-    while (limit_bytes := int(_STEP**step)) >= least and step > 0:
+    while (limit_bytes := int(_STEP**step)) >= least_bytes and step > 0:
         if limit_bytes < budget_bytes:
             yield limit_bytes
         step -= 1
@@ -208,7 +233,8 @@ def _least(search: PlanSearch, whole: Allocation) -> Allocation:
         middle = (best.scratch_bytes + impossible) // 2 // ALIGN_BYTES * ALIGN_BYTES
         # At last the next smaller size is tried, so that nothing below is possible.
         budget = min(max(middle, impossible + ALIGN_BYTES), best.scratch_bytes - ALIGN_BYTES)
-        found = next(_within(search, budget, _memory_only), None)
+        plans = (_placed(search, path, budget, _memory_only) for path in _paths(search, budget))
+        found = next(chain.from_iterable(plans), None)
         if found is None:
             impossible = budget
         else:

@@ -192,18 +192,19 @@ class _Prefetch:
         others = {other: before for other, before in moves.items() if other != op}
         chosen, best = None, trace.end
         for before in range(own, max(-1, own - _FARTHEST - 1), -1):
-            if moves.get(op) == before or not self._fits(others | {op: before}, before, own):
+            # The segments after this one had room for it already.
+            if not self._fits(others | {op: before}, before):
+                break
+            if moves.get(op) == before:
                 continue
             cycles = self._cycles_with(trace, op, before)
             if cycles < best - _SAME_CYCLES:
                 chosen, best = before, cycles
         return trace if chosen is None else self.trace(others | {op: chosen})
 
-    def _fits(self, moves: _Moves, first: int, last: int) -> bool:
-        return self.budget_bytes is None or all(
-            self._scratch_bytes(moves, segment) <= self.budget_bytes
-            for segment in range(first, last + 1)
-        )
+    def _fits(self, moves: _Moves, segment: int) -> bool:
+        limit_bytes = self.budget_bytes
+        return limit_bytes is None or self._scratch_bytes(moves, segment) <= limit_bytes
 
     def _scratch_bytes(self, moves: _Moves, segment: int) -> int:
         """Return the scratch in use during a segment with these transfers."""

@@ -7,7 +7,7 @@ largest of its edges' and its cost their sum, and the best path within a budget 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -71,11 +71,13 @@ class _Path:
 class _Priced:
     """A segment's peak in bytes, its cycles with all weights streamed, and what others save.
 
-    ``savings`` has cycles and bytes of weights in SRAM, the best first.
+    ``savings`` has cycles and bytes of weights in SRAM, the best first. ``least`` are the cycles
+    with all weights where they are read fastest, and nothing to wait for.
     """
 
     peak_bytes: int
     streamed: float
+    least: float
     savings: tuple[tuple[float, int], ...]
 
     def cycles(self, limit_bytes: int) -> float:
@@ -124,22 +126,31 @@ class PlanSearch:
             self.plans[segment] = plan, scratch_beside(blocks, rooms)
         return self.plans[segment]
 
-    def edge(self, segment: Segment, limit_bytes: int) -> Edge:
-        """Return the edge of a segment whose weights may use what is left of a limit."""
+    def least_cycles(self, segments: Sequence[Segment]) -> float:
+        """Return what a plan of these segments takes at least, wherever its weights are."""
+        return sum(self._priced(segment).least for segment in segments)
+
+    def _priced(self, segment: Segment) -> _Priced:
         if segment not in self.prices:
             self.prices[segment] = self._price(*self._planned(segment))
-        priced = self.prices[segment]
+        return self.prices[segment]
+
+    def edge(self, segment: Segment, limit_bytes: int) -> Edge:
+        """Return the edge of a segment whose weights may use what is left of a limit."""
+        priced = self._priced(segment)
         return Edge(priced.peak_bytes, priced.cycles(limit_bytes), segment)
 
     def _price(self, plan: SegmentPlan, peak_bytes: int) -> _Priced:
-        cycles = 0.0
+        cycles = least = 0.0
         savings: list[tuple[float, int]] = []
         for op, rows in rows_by_operator(plan.steps).items():
             choices = self.estimator.choices(op, rows)
+            ways = filter(None, (choices.streamed, choices.buffered))
             cycles += choices.streamed.cycles
+            least += min(way.cycles for way in ways)
             savings += self._savings(choices)
         savings.sort(key=lambda saving: (-saving[0] / saving[1], saving[1]))
-        return _Priced(peak_bytes, cycles, tuple(savings))
+        return _Priced(peak_bytes, cycles, least, tuple(savings))
 
     def _savings(self, choices: Choices) -> Iterator[tuple[float, int]]:
         """Yield what weights in SRAM save even if nothing hides their transfer, and their bytes."""

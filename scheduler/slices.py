@@ -21,6 +21,8 @@ from tvm_ethosu.scheduler.stripes import Rows
 _WORTHWHILE = 0.005
 # Into how many pieces the SRAM that is left beside an operator is divided; two hold slices at once.
 _PIECES = (2, 3, 5)
+# With much left, smaller slices than that may be faster: the first one is waited for.
+_SLICES = (4, 8)
 # More slices than these cost more than their weights.
 _MOST_SLICES = 16
 
@@ -100,10 +102,15 @@ def worth_slicing(
     """Yield slices with which a schedule may be faster within a budget."""
     candidates = list(_candidates(schedule, estimator, budget_bytes))
     seen: list[dict[int, int]] = []
-    for pieces in _PIECES:
+    by_room = [[one.spare_bytes // pieces for one in candidates] for pieces in _PIECES]
+    by_count = [
+        [min(one.spare_bytes // 2, ceil_div(one.parameter_bytes, count)) for one in candidates]
+        for count in _SLICES
+    ]
+    for sizes in (*by_room, *by_count):
         slices = {}
-        for one in candidates:
-            channels = _channels(schedule.graph, one, one.spare_bytes // pieces)
+        for one, size_bytes in zip(candidates, sizes, strict=True):
+            channels = _channels(schedule.graph, one, size_bytes)
             if channels:
                 slices[one.op] = channels
         if slices and slices not in seen:
