@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tvm_ethosu.partition.constraints import Constraint, rank_fits
+from tvm_ethosu.partition.constraints import Constraint
 from tvm_ethosu.partition.lower import Lowered
 from tvm_ethosu.partition.params import OpParams
 from tvm_ethosu.partition.report import Rejection
@@ -82,7 +82,6 @@ def lower_arg_max(params: OpParams, name: str, ifms: Sequence[str], ofm: str) ->
 
 
 ARG_MAX_CONSTRAINTS: tuple[Constraint, ...] = (
-    rank_fits,
     arg_max_types_fit,
     arg_max_is_over_channels,
     arg_max_positions_fit,

@@ -19,7 +19,6 @@ from tvm_ethosu.partition.constraints import (
     batch_is_one,
     dims_fit,
     is_quantized,
-    rank_fits,
     types_are_activations,
     types_are_equal,
 )
@@ -240,7 +239,6 @@ def resize_factors_fit(params: OpParams) -> Rejection | None:
 
 BILINEAR_CONSTRAINTS: tuple[Constraint, ...] = (
     is_quantized,
-    rank_fits,
     dims_fit,
     types_are_activations,
     types_are_equal,

@@ -82,14 +82,6 @@ def is_quantized(params: OpParams) -> Rejection | None:
     return None
 
 
-def rank_fits(params: OpParams) -> Rejection | None:
-    """Tensors have at most 4 dimensions."""
-    for name, dims in _shapes(params):
-        if len(dims) > MAX_RANK:
-            return Rejection(f"{name} rank", str(len(dims)), f"up to {MAX_RANK} dimensions")
-    return None
-
-
 def dims_fit(params: OpParams) -> Rejection | None:
     """Each dimension is at most 65536."""
     for name, dims in _shapes(params):
@@ -106,11 +98,12 @@ def batch_is_one(params: OpParams) -> Rejection | None:
     return None
 
 
-def batch_is_one_or_rows(params: OpParams) -> Rejection | None:
-    """4-D tensors have batch 1 where one is broadcast; else the batch can be counted as rows."""
+def operands_have_three_dims(params: OpParams) -> Rejection | None:
+    """The elements can be seen as three dimensions of at most 65536, each broadcast or not."""
     assert isinstance(params, AddParams)
     if operand_shapes(params) is None:
-        return Rejection("output shape", _dims(params.ofm.dims), "batch 1, or no broadcast")
+        limit = "three dimensions, with neighbours joined that are broadcast alike"
+        return Rejection("output shape", _dims(params.ofm.dims), limit)
     return None
 
 
@@ -343,9 +336,10 @@ def add_scales_fit(params: OpParams) -> Rejection | None:
 
 
 def elementwise_extents_fit(params: OpParams) -> Rejection | None:
-    """The elements can be seen as three dimensions of at most 65536."""
+    """The elements can be seen as three dimensions of at most 65536, in whatever way."""
     if elementwise_shape(to_shape(params.ofm.dims)) is None:
-        return Rejection("output shape", _dims(params.ofm.dims), "fewer elements in a row")
+        limit = "elements that can be seen as three dimensions of up to 65536"
+        return Rejection("output shape", _dims(params.ofm.dims), limit)
     return None
 
 

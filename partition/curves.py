@@ -13,9 +13,7 @@ import numpy as np
 from tvm_ethosu.partition import fixed_point as fp
 from tvm_ethosu.partition.constraints import (
     Constraint,
-    dims_fit,
     elementwise_extents_fit,
-    rank_fits,
     types_are_equal,
 )
 from tvm_ethosu.partition.float_curves import FLOAT_CURVES, float_factors, float_table
@@ -297,8 +295,6 @@ def _factors(params: CurveParams) -> Factors:
 
 
 CURVE_CONSTRAINTS: tuple[Constraint, ...] = (
-    rank_fits,
-    dims_fit,
     curve_is_known,
     types_are_equal,
     curve_types_fit,

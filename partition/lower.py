@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,14 +69,40 @@ def stored_shape(dims: Sequence[int]) -> Shape:
 def elementwise_shape(shape: Shape) -> Shape | None:
     """Return the same elements without a batch, for work that may see them in any shape.
 
-    None if two neighbouring dimensions can't be joined without becoming too large.
+    Neighbouring dimensions are joined; where that makes one too large, the number of elements is
+    taken apart. None if it has a prime factor that is too large, or is 0.
     """
     candidates = (
         Shape(1, shape.n * shape.h, shape.w, shape.c),
         Shape(1, shape.n, shape.h * shape.w, shape.c),
         Shape(1, shape.n, shape.h, shape.w * shape.c),
     )
-    return next((s for s in candidates if max(s.h, s.w, s.c) <= MAX_DIM), None)
+    return next(filter(_fits, candidates), None) or _factored(shape.elements)
+
+
+def _fits(shape: Shape) -> bool:
+    return all(1 <= extent <= MAX_DIM for extent in (shape.h, shape.w, shape.c))
+
+
+def _factored(elements: int) -> Shape | None:
+    """Return a shape of so many elements in which no dimension is too large, if there is one."""
+    extents = [1, 1, 1]
+    for factor in sorted(_prime_factors(elements), reverse=True):
+        extents.sort()
+        extents[0] *= factor
+    shape = Shape(1, *sorted(extents))
+    return shape if elements and _fits(shape) else None
+
+
+def _prime_factors(number: int) -> Iterator[int]:
+    divisor = 2
+    while divisor * divisor <= number:
+        while number % divisor == 0:
+            yield divisor
+            number //= divisor
+        divisor += 1
+    if number > 1:
+        yield number
 
 
 def flat_shape(params: OpParams) -> Shape:
@@ -174,15 +200,40 @@ def lower_pool(params: OpParams, name: str, ifms: Sequence[str], ofm: str) -> Lo
 def operand_shapes(params: AddParams) -> tuple[Shape, Shape, Shape] | None:
     """Return the shapes of both inputs and the output, without a batch.
 
-    Where nothing is broadcast the batch becomes rows; None if there is one otherwise.
+    Where nothing is broadcast any three dimensions will do; else neighbours along which the same
+    input is are joined. None if more than three are left, or one of them is too large.
     """
     dims = (params.ifm.dims, params.ifm2.dims, params.ofm.dims)
     if len(set(dims)) == 1:
         folded = elementwise_shape(to_shape(dims[0]))
         return None if folded is None else (folded, folded, folded)
-    first, second, result = (to_shape(each) for each in dims)
-    has_batch = any(shape.n != 1 for shape in (first, second, result))
-    return None if has_batch else (first, second, result)
+    shapes = [to_shape(each) for each in dims]
+    if any(shape.n != 1 for shape in shapes):
+        joined = _joined(dims)
+        if len(joined[0]) > 3:
+            return None
+        shapes = [to_shape(each) for each in joined]
+    return (shapes[0], shapes[1], shapes[2]) if all(map(_fits, shapes)) else None
+
+
+def _joined(dims: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """Return dimensions of tensors with neighbours joined that are broadcast in the same way."""
+    rank = max(map(len, dims))
+    padded = [(1,) * (rank - len(each)) + each for each in dims]
+    joined: list[list[int]] = [[] for _ in dims]
+    kinds: list[tuple[bool, ...]] = []
+    for extents in zip(*padded, strict=True):
+        if max(extents) == 1:
+            continue
+        kind = tuple(extent == 1 for extent in extents)
+        same = bool(kinds) and kinds[-1] == kind
+        for column, extent in zip(joined, extents, strict=True):
+            if same:
+                column[-1] *= extent
+            else:
+                column.append(extent)
+        kinds.append(kind)
+    return joined
 
 
 def exact_add_quants(params: AddParams) -> tuple[Quant, Quant] | None:

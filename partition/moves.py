@@ -342,15 +342,6 @@ def copies_are_few(params: OpParams) -> Rejection | None:
     return None if count <= MAX_PARTS else Rejection("copies", str(count), f"up to {MAX_PARTS}")
 
 
-def extents_fit(params: OpParams) -> Rejection | None:
-    """The elements of inputs and output can be seen as three dimensions of at most 65536."""
-    assert isinstance(params, MoveParams)
-    for of in (*params.inputs, params.ofm):
-        if elementwise_shape(to_shape(of.dims)) is None:
-            return Rejection("shape", "x".join(map(str, of.dims)), "fewer elements in a row")
-    return None
-
-
 def _operand(tensor: str, of: TensorType) -> Operand:
     shape = to_shape(of.dims)
     seen = shape if shape.n == 1 else elementwise_shape(shape)
@@ -403,6 +394,5 @@ MOVE_CONSTRAINTS = (
     form_is_known,
     inputs_are_alike,
     quantization_is_kept,
-    extents_fit,
     copies_are_few,
 )

@@ -9,9 +9,7 @@ import numpy as np
 from tvm_ethosu.partition.constraints import (
     ACTIVATIONS,
     Constraint,
-    dims_fit,
     elementwise_extents_fit,
-    rank_fits,
     requantize_scales_fit,
     scales_are_per_tensor,
     zero_points_fit,
@@ -86,8 +84,6 @@ def _as_words(ops: OpSequence, params: RequantizeParams, ifm: str, shape: Shape)
 
 
 REQUANTIZE_CONSTRAINTS: tuple[Constraint, ...] = (
-    rank_fits,
-    dims_fit,
     requantize_types_fit,
     elementwise_extents_fit,
     scales_are_per_tensor,

@@ -86,8 +86,8 @@ class Rule:
         return None
 
 
-_ANY_RANK: tuple[c.Constraint, ...] = (c.dims_fit, c.types_are_activations)
-_TENSORS: tuple[c.Constraint, ...] = (c.rank_fits, *_ANY_RANK)
+_ANY_SHAPE: tuple[c.Constraint, ...] = (c.types_are_activations,)
+_TENSORS: tuple[c.Constraint, ...] = (c.dims_fit, *_ANY_SHAPE)
 _SPATIAL: tuple[c.Constraint, ...] = (*_TENSORS, c.layout_is_nhwc, c.batch_is_one, c.strides_fit)
 _WEIGHTS: tuple[c.Constraint, ...] = (
     c.types_are_equal,
@@ -114,9 +114,9 @@ _POOL: tuple[c.Constraint, ...] = (
 )
 
 _OPERANDS: tuple[c.Constraint, ...] = (
-    *_TENSORS,
+    *_ANY_SHAPE,
     c.types_are_equal,
-    c.batch_is_one_or_rows,
+    c.operands_have_three_dims,
     c.one_side_broadcasts,
 )
 _QUANTIZED: tuple[c.Constraint, ...] = (c.scales_are_per_tensor, c.zero_points_fit)
@@ -411,10 +411,10 @@ RULES: tuple[Rule, ...] = (
             parser,
             (
                 c.is_quantized,
-                *_TENSORS,
+                *_ANY_SHAPE,
                 c.types_are_equal,
                 operands_are_signed,
-                c.batch_is_one_or_rows,
+                c.operands_have_three_dims,
                 c.one_side_broadcasts,
                 *_QUANTIZED,
                 *limits,
@@ -440,7 +440,7 @@ RULES: tuple[Rule, ...] = (
         ("clip",),
         patterns.clip,
         parse.parse_clip,
-        (*_TENSORS, c.types_are_equal, c.elementwise_extents_fit, c.limits_stand_alone),
+        (*_ANY_SHAPE, c.types_are_equal, c.elementwise_extents_fit, c.limits_stand_alone),
         lower_requantize,
         "copy with limits",
     ),
@@ -496,7 +496,7 @@ RULES: tuple[Rule, ...] = (
             (name,),
             pattern,
             parse.parse_reshape,
-            (*_ANY_RANK, c.types_are_equal, c.reshape_keeps_elements, c.elementwise_extents_fit),
+            (*_ANY_SHAPE, c.types_are_equal, c.reshape_keeps_elements, c.elementwise_extents_fit),
             None,
             "addressing, no work",
         )
@@ -513,7 +513,7 @@ RULES: tuple[Rule, ...] = (
             (call,),
             pattern or movement.one_input(call),
             parser,
-            (*_ANY_RANK, *MOVE_CONSTRAINTS),
+            (*_TENSORS, *MOVE_CONSTRAINTS),
             lower_move,
             "copies of boxes",
             moves_only=True,

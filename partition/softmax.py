@@ -16,7 +16,6 @@ from tvm_ethosu.partition.constraints import (
     Constraint,
     dims_fit,
     is_quantized,
-    rank_fits,
     types_are_activations,
     types_are_equal,
 )
@@ -206,7 +205,6 @@ def softmax_output_is_a_share(params: OpParams) -> Rejection | None:
 
 SOFTMAX_CONSTRAINTS: tuple[Constraint, ...] = (
     is_quantized,
-    rank_fits,
     dims_fit,
     types_are_activations,
     types_are_equal,

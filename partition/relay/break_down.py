@@ -8,6 +8,7 @@ An operator whose parts the NPU would not take all stays as it was, with its own
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tvm
@@ -16,25 +17,45 @@ from tvm import relay
 from tvm_ethosu.partition import constraints as c
 from tvm_ethosu.partition.relay.legalize import children, composite_rule, post_order
 from tvm_ethosu.partition.relay.parse import call_name, tensor_type
-from tvm_ethosu.partition.relay.smaller import STEPS, Match, Step
+from tvm_ethosu.partition.relay.smaller import ONLY_FOR, STEPS, Match, Step
 from tvm_ethosu.partition.rules import RULES, Rule
-from tvm_ethosu.scheduler.arch import MAX_DILATION, MAX_POOL_ELEMENTS, MAX_POOL_H, MAX_STRIDE
+from tvm_ethosu.scheduler.arch import (
+    MAX_DILATION,
+    MAX_DIM,
+    MAX_KERNEL_ELEMENTS,
+    MAX_KERNEL_H,
+    MAX_PAD_TOP_LEFT,
+    MAX_POOL_ELEMENTS,
+    MAX_POOL_H,
+    MAX_POOL_PAD,
+    MAX_STRIDE,
+)
 
 # Finds the operators of a module that the NPU takes, as composite functions.
 Merge = Callable[[tvm.IRModule], tvm.IRModule]
 
+
+def _step_for(rule: Rule, constraint: c.Constraint) -> Step | None:
+    step = STEPS.get(constraint)
+    return step if step is not None and rule.name in ONLY_FOR.get(step, (rule.name,)) else None
+
+
 _RULES = tuple(
     rule
     for rule in RULES
-    if not STEPS.keys().isdisjoint(rule.constraints) and not rule.name.startswith("ethos-u.padded")
+    if any(_step_for(rule, constraint) for constraint in rule.constraints)
+    and not rule.name.startswith("ethos-u.padded")
 )
 _MAIN_CALLS = frozenset(rule.calls[0] for rule in _RULES)
 
 
 def step_of(rule: Rule, constraint: c.Constraint) -> Step | None:
     """Return how an operator over one of a row's limits is broken down."""
-    return STEPS.get(constraint) if rule in _RULES else None
+    return _step_for(rule, constraint) if rule in _RULES else None
 
+
+# Kernels up to this are within the limit with any dilation that the NPU has.
+_SMALL_KERNEL = MAX_KERNEL_ELEMENTS // MAX_DILATION**2
 
 # What may follow the main call of an operator.
 _AFTER = ("nn.bias_add", "qnn.requantize", "clip", "cast", "qnn.quantize", "multiply", "where")
@@ -126,18 +147,22 @@ def _only_users(exprs: Sequence[relay.Expr]) -> dict[relay.Expr, relay.Expr]:
 def _may_be_over(main: relay.Call) -> bool:
     """Return whether it is worthwhile to look closer; most operators are within all limits."""
     attrs, name = main.attrs, call_name(main)
-    dims = tensor_type(main).dims
-    if len(dims) == c.MAX_RANK and dims[0] > 1:
+    dims, given = tensor_type(main).dims, tensor_type(main.args[0]).dims
+    if math.prod(dims[:-3]) > 1 or max((*dims, *given), default=1) > MAX_DIM:
         return True
     if name.startswith("qnn.conv2d"):
         numbers = (*attrs.strides, *(int(step) + 1 for step in attrs.dilation))
         several = name == "qnn.conv2d" and int(attrs.groups) != 1
-        return several or max(map(int, numbers)) > MAX_DILATION + 1
+        height, width = map(int, attrs.kernel_size)
+        large = height > MAX_KERNEL_H // MAX_DILATION or height * width > _SMALL_KERNEL
+        padded = max(map(int, attrs.padding)) > MAX_PAD_TOP_LEFT
+        return several or large or padded or max(map(int, numbers)) > MAX_DILATION + 1
     if name.endswith("_pool2d"):
         height, width = map(int, attrs.pool_size)
         over = height > MAX_POOL_H or height * width > MAX_POOL_ELEMENTS
-        return over or max(map(int, attrs.strides)) > MAX_STRIDE
-    return False
+        padded = max(map(int, attrs.padding)) > MAX_POOL_PAD
+        return over or padded or max(map(int, attrs.strides)) > MAX_STRIDE
+    return len(main.args) > 1 and dims not in (given, tensor_type(main.args[1]).dims)
 
 
 def _match(
@@ -159,8 +184,8 @@ def _match(
 
 def _step(rule: Rule, match: Match) -> Step | None:
     """Return what is to be done about the first limit that the operator is over."""
-    over = (limit for limit in rule.constraints if limit(match.params) is not None)
-    return STEPS.get(next(over, c.rank_fits))
+    over = next((limit for limit in rule.constraints if limit(match.params) is not None), None)
+    return None if over is None else _step_for(rule, over)
 
 
 def _inputs(main: relay.Call) -> tuple[relay.Expr, ...]:

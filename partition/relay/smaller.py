@@ -6,6 +6,7 @@ returns may be over another limit: break_down.py goes on with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +19,15 @@ from tvm_ethosu.partition import constraints as c
 from tvm_ethosu.partition.params import ConvParams, OpParams, PoolParams
 from tvm_ethosu.partition.relay.movement import MAX_JOINED
 from tvm_ethosu.partition.relay.parse import call_name, tensor_type
-from tvm_ethosu.scheduler.arch import MAX_DILATION, MAX_POOL_H, MAX_STRIDE
+from tvm_ethosu.scheduler.arch import MAX_DILATION, MAX_DIM, MAX_POOL_H, MAX_STRIDE
 from tvm_ethosu.scheduler.integers import ceil_div
-from tvm_ethosu.scheduler.ir import Padding, PoolKind
+from tvm_ethosu.scheduler.ir import Padding
 
 Array = npt.NDArray[Any]
 
 # Up to so many input channels a convolution that multiplies by zeros costs less than copies.
 _FEW_CHANNELS = 16
+_MOST_IMAGES = 256
 
 
 @dataclass(frozen=True)
@@ -64,20 +66,29 @@ def _joined(parts: Sequence[relay.Expr], axis: int) -> relay.Expr:
     return parts[0]
 
 
-def image_by_image(match: Match) -> relay.Expr:
-    """Return the operator on each image of a batch, the results joined."""
-    count, rank = tensor_type(match.root).dims[0], len(tensor_type(match.root).dims)
+def image_by_image(match: Match) -> relay.Expr | None:
+    """Return the operator on each part along its first dimension, the results joined.
+
+    None for what is an image already, and for so many that the NPU would only copy.
+    """
+    dims = tensor_type(match.root).dims
+    axis = next((axis for axis, extent in enumerate(dims[:-3]) if extent > 1), None)
+    if axis is None or dims[axis] > _MOST_IMAGES:
+        return None
 
     def part(index: int) -> relay.Expr:
         sliced = {}
         for given in match.inputs:
-            dims = tensor_type(given).dims
-            if len(dims) == rank and dims[0] > 1:
-                ends = [index + 1, *dims[1:]]
-                sliced[given] = relay.strided_slice(given, [index, *[0] * (rank - 1)], ends)
+            own = tensor_type(given).dims
+            # Dimensions that an input lacks are those in front.
+            at = axis - len(dims) + len(own)
+            if at >= 0 and own[at] > 1:
+                begin, end = [0] * len(own), list(own)
+                begin[at], end[at] = index, index + 1
+                sliced[given] = relay.strided_slice(given, begin, end)
         return match.with_calls(sliced)
 
-    return _joined([part(index) for index in range(count)], 0)
+    return _joined([part(index) for index in range(dims[axis])], axis)
 
 
 def images_in_a_column(match: Match) -> relay.Expr | None:
@@ -126,6 +137,14 @@ def smaller_stride(match: Match) -> relay.Expr | None:
     return relay.strided_slice(every, [0] * 4, ends, [1, *steps, 1])
 
 
+def blocks_of_long_rows(match: Match) -> relay.Expr | None:
+    """Return a convolution with large strides on rows that are too long, over blocks of them."""
+    params = match.params
+    assert isinstance(params, ConvParams)
+    strided = max(params.kernel.stride_h, params.kernel.stride_w) > MAX_STRIDE
+    return _over_blocks(match, params) if strided and _has_blocks(params) else None
+
+
 def _divisor(stride: int, outputs: int) -> int:
     """Return the largest stride of the NPU that divides another; that one itself if it is idle."""
     if outputs == 1:
@@ -135,31 +154,92 @@ def _divisor(stride: int, outputs: int) -> int:
 
 def _has_blocks(params: ConvParams) -> bool:
     kernel = params.kernel
-    square = kernel.stride_h == kernel.stride_w
-    return params.kind == "conv2d" and square and kernel.dilation_h == kernel.dilation_w == 1
+    plain = params.kind == "conv2d" and params.groups == 1
+    return plain and kernel.dilation_h == kernel.dilation_w == 1
 
 
-def _over_blocks(match: Match, params: ConvParams) -> relay.Expr:
-    """Return a convolution of stride 1 over blocks of stride x stride pixels as channels."""
-    kernel, block = params.kernel, params.kernel.stride_h
-    (_, height, width, channels), (_, out_h, out_w, _) = params.ifm.dims, params.ofm.dims
-    rows, columns = ceil_div(kernel.h, block), ceil_div(kernel.w, block)
-    seen_h, seen_w = (out_h - 1 + rows) * block, (out_w - 1 + columns) * block
-    top, left = params.padding.top, params.padding.left
-    bottom, right = max(0, seen_h - top - height), max(0, seen_w - left - width)
-    data = _padded(match, Padding(top, left, bottom, right))
-    if (top + height + bottom, left + width + right) != (seen_h, seen_w):
-        data = relay.strided_slice(data, [0] * 4, [1, seen_h, seen_w, channels])
-    weights = _weights(match)
-    filled = np.full(
-        (rows * block, columns * block, *weights.shape[2:]), _zero(match), weights.dtype
+def _over_blocks(match: Match, params: ConvParams) -> relay.Expr | None:
+    """Return a convolution of stride 1 over blocks of stride x stride pixels as channels.
+
+    An axis whose stride the NPU has keeps it. None if there are too few pixels for a block, and
+    rows too long to be filled up.
+    """
+    kernel, padding = params.kernel, params.padding
+    (_, height, width, _), (_, out_h, out_w, _) = params.ifm.dims, params.ofm.dims
+    down = _blocks_of(height, out_h, kernel.h, kernel.stride_h, (padding.top, padding.bottom))
+    right = _blocks_of(width, out_w, kernel.w, kernel.stride_w, (padding.left, padding.right))
+    missing = Padding(0, 0, down.missing, right.missing)
+    if missing.any and max(height, width) > MAX_DIM:
+        return None
+    data = _as_channels(_padded(match, missing), (down.size, right.size))
+    _, rows, columns, channels = _dims_of(data)
+    if (rows, columns) != (min(rows, down.read), min(columns, right.read)):
+        read = [1, min(rows, down.read), min(columns, right.read), channels]
+        data = relay.strided_slice(data, [0] * 4, read)
+    main = _conv(
+        match,
+        data,
+        _deep_weights(match, down, right),
+        strides=(down.stride, right.stride),
+        padding=(down.before, right.before, down.after, right.after),
     )
-    filled[: kernel.h, : kernel.w] = weights
-    split = filled.reshape(rows, block, columns, block, *weights.shape[2:])
-    deep = split.transpose(0, 2, 1, 3, 4, 5).reshape(rows, columns, -1, weights.shape[3])
-    blocks = relay.nn.space_to_depth(data, block, layout="NHWC")
-    main = _conv(match, blocks, deep, strides=(1, 1), padding=(0, 0, 0, 0))
     return match.with_calls({match.main: main})
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """One axis of a convolution over blocks.
+
+    ``missing`` pixels are needed behind the input for whole blocks, of which the first ``read`` are
+    read. ``before`` and ``after`` are the padding in blocks, ``taps`` the kernel's extent in
+    blocks, of which the first ``shift`` pixels have weights of zero. ``stride`` is what is left of
+    it.
+    """
+
+    size: int
+    missing: int
+    read: int
+    before: int
+    after: int
+    taps: int
+    shift: int
+    stride: int
+
+
+def _blocks_of(
+    extent: int, outputs: int, kernel: int, stride: int, padding: tuple[int, int]
+) -> _Blocks:
+    """Return the blocks of an axis: single pixels where the NPU has its stride."""
+    if stride <= MAX_STRIDE or outputs == 1:
+        return _Blocks(1, 0, extent, *padding, kernel, 0, stride)
+    before = ceil_div(padding[0], stride)
+    shift = before * stride - padding[0]
+    taps = ceil_div(kernel + shift, stride)
+    read = outputs - 1 + taps - before
+    have = ceil_div(extent, stride)
+    missing, after = have * stride - extent, max(0, read - have)
+    return _Blocks(stride, missing, read, before, after, taps, shift, 1)
+
+
+def _as_channels(data: relay.Expr, block: tuple[int, int]) -> relay.Expr:
+    """Return blocks of pixels as one pixel with more channels."""
+    _, height, width, channels = _dims_of(data)
+    rows, columns = height // block[0], width // block[1]
+    if block[0] > 1 and columns > 1:
+        data = relay.reshape(data, (rows, block[0], columns, block[1] * channels))
+        data = relay.transpose(data, (0, 2, 1, 3))
+    return relay.reshape(data, (1, rows, columns, block[0] * block[1] * channels))
+
+
+def _deep_weights(match: Match, down: _Blocks, right: _Blocks) -> Array:
+    """Return HWIO weights for blocks as channels."""
+    weights = _weights(match)
+    height, width, *depth = weights.shape
+    size = down.taps * down.size, right.taps * right.size
+    filled = np.full((*size, *depth), _zero(match), weights.dtype)
+    filled[down.shift : down.shift + height, right.shift : right.shift + width] = weights
+    split = filled.reshape(down.taps, down.size, right.taps, right.size, *depth)
+    return split.transpose(0, 2, 1, 3, 4, 5).reshape(down.taps, right.taps, -1, depth[1])
 
 
 # --- kernels --------------------------------------------------------------------------------------
@@ -224,17 +304,84 @@ def _with_zeros(match: Match, weights: Array) -> relay.Expr:
     return match.with_calls({match.main: main})
 
 
-def window_after_window(match: Match) -> relay.Expr | None:
+def kernel_on_its_side(match: Match) -> relay.Expr | None:
+    """Return a convolution with a tall kernel on an input with rows and columns exchanged.
+
+    A kernel that covers all of its input becomes one of a single element with more channels.
+    """
+    params = match.params
+    assert isinstance(params, ConvParams)
+    kernel, padding = params.kernel, params.padding
+    (_, height, width, channels), (_, out_h, out_w, out_c) = params.ifm.dims, params.ofm.dims
+    weights = _weights(match)
+    covers = (kernel.h, kernel.w) == (height, width) and out_h == out_w == 1
+    if covers and params.kind == "conv2d" and not padding.any:
+        inputs = height * width * channels
+        data = relay.reshape(match.inputs[0], (1, 1, 1, inputs))
+        single = weights.reshape(1, 1, inputs, out_c)
+        return match.with_calls({match.main: _conv(match, data, single, dilation=(1, 1))})
+    if kernel.dilated_w >= kernel.dilated_h:
+        return None
+    main = _conv(
+        match,
+        _exchanged(match.inputs[0]),
+        weights.transpose(1, 0, 2, 3),
+        strides=(kernel.stride_w, kernel.stride_h),
+        dilation=(kernel.dilation_w, kernel.dilation_h),
+        padding=(padding.left, padding.top, padding.right, padding.bottom),
+    )
+    return _exchanged(match.with_calls({match.main: main}), (1, out_w, out_h, out_c))
+
+
+def _exchanged(data: relay.Expr, dims: tuple[int, ...] = ()) -> relay.Expr:
+    """Return an image with rows as columns; a single row or column stays where it is in memory."""
+    _, height, width, channels = dims or _dims_of(data)
+    if height == 1 or width == 1:
+        return relay.reshape(data, (1, width, height, channels))
+    return relay.transpose(data, (0, 2, 1, 3))
+
+
+def padding_ahead(match: Match) -> relay.Expr:
+    """Return a convolution on an input that is padded before."""
+    assert isinstance(match.params, ConvParams)
+    data = _padded(match, match.params.padding)
+    main = _conv(match, data, _weights(match), padding=(0, 0, 0, 0))
+    return match.with_calls({match.main: main})
+
+
+def least_values_around(match: Match) -> relay.Expr:
+    """Return the maximum over an input with the least value of its type around it."""
+    params = match.params
+    assert isinstance(params, PoolParams)
+    fill = relay.const(np.iinfo(params.ifm.dtype).min, params.ifm.dtype)
+    data = relay.nn.pad(match.main.args[0], _amounts(params.padding), fill)
+    return match.with_calls({match.main: _pool(match, data, padding=(0, 0, 0, 0))})
+
+
+def window_after_window(match: Match) -> relay.Expr:
     """Return the maximum over large windows as one over windows of windows."""
     params = match.params
     assert isinstance(params, PoolParams)
-    if params.kind is not PoolKind.MAX or params.padding.any:
-        return None
+    if params.padding.any:
+        return least_values_around(match)
     size = params.kernel.h, params.kernel.w
     first = [min(n, MAX_POOL_H) for n in size]
     then = [n - part + 1 for n, part in zip(size, first, strict=True)]
     data = _pool(match, match.main.args[0], pool_size=first, strides=(1, 1))
     return match.with_calls({match.main: _pool(match, data, pool_size=then)})
+
+
+# --- operands -------------------------------------------------------------------------------------
+
+
+def one_input_repeated(match: Match) -> relay.Expr:
+    """Return an operator both inputs of which are broadcast, with one of them repeated before."""
+    dims = tensor_type(match.root).dims
+    shapes = {given: tensor_type(given).dims for given in match.inputs}
+    given = max(shapes, key=lambda one: math.prod(shapes[one]))
+    own = (1,) * (len(dims) - len(shapes[given])) + shapes[given]
+    repeats = [extent // mine for extent, mine in zip(dims, own, strict=True)]
+    return match.with_calls({given: relay.tile(relay.reshape(given, own), repeats)})
 
 
 # --- parts ----------------------------------------------------------------------------------------
@@ -257,8 +404,17 @@ def _padded(match: Match, padding: Padding) -> relay.Expr:
     params = match.params
     assert isinstance(params, ConvParams)
     fill = relay.const(params.ifm_quant.zero_point, params.ifm.dtype)
-    amounts = ((0, 0), (padding.top, padding.bottom), (padding.left, padding.right), (0, 0))
-    return relay.nn.pad(match.inputs[0], amounts, fill)
+    return relay.nn.pad(match.inputs[0], _amounts(padding), fill)
+
+
+def _amounts(padding: Padding) -> tuple[tuple[int, int], ...]:
+    return ((0, 0), (padding.top, padding.bottom), (padding.left, padding.right), (0, 0))
+
+
+def _dims_of(data: relay.Expr) -> tuple[int, ...]:
+    """Return the dimensions of an expression that has not been typed yet."""
+    typed = relay.transform.InferTypeLocal(data)
+    return tuple(int(extent) for extent in typed.shape)
 
 
 def _conv(match: Match, data: relay.Expr, weights: Array, **changed: Any) -> relay.Call:
@@ -283,10 +439,26 @@ def _pool(match: Match, data: relay.Expr, **changed: Any) -> relay.Call:
 # By the limit that an operator is over.
 STEPS: dict[c.Constraint, Step] = {
     c.batch_is_one: images_in_a_column,
-    c.batch_is_one_or_rows: image_by_image,
+    c.operands_have_three_dims: image_by_image,
     c.strides_fit: smaller_stride,
     c.dilation_fits: zeros_in_the_kernel,
     c.groups_fit: one_group,
     c.depth_multiplier_is_one: several_results_per_channel,
     c.pool_window_fits: window_after_window,
+    c.pool_padding_fits: least_values_around,
+    c.kernel_fits: kernel_on_its_side,
+    c.conv_padding_fits: padding_ahead,
+    c.one_side_broadcasts: one_input_repeated,
+    c.dims_fit: blocks_of_long_rows,
+}
+
+_CONVOLUTIONS = ("ethos-u.conv2d", "ethos-u.depthwise_conv2d")
+_MAXIMA = ("ethos-u.max_pool2d",)
+# Steps that are for some rows of the table only.
+ONLY_FOR: dict[Step, tuple[str, ...]] = {
+    blocks_of_long_rows: ("ethos-u.conv2d",),
+    kernel_on_its_side: _CONVOLUTIONS,
+    padding_ahead: _CONVOLUTIONS,
+    least_values_around: _MAXIMA,
+    window_after_window: _MAXIMA,
 }

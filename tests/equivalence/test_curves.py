@@ -190,8 +190,8 @@ def test_limits_of_a_tensor_that_is_read_without_them_too() -> None:
 def test_limits_of_a_layer_on_the_cpu_stay_with_it() -> None:
     """An NPU function for them alone would only cost two copies."""
     net = NetBuilder(seed=1)
-    x = net.input((1, 66, 6, 4))
-    net.output(net.conv2d(x, filters=4, kernel=(65, 1), activation="RELU6"))
+    x = net.input((1, 66, 66, 4))
+    net.output(net.conv2d(x, filters=4, kernel=(65, 64), activation="RELU6"))
     network = partition(net.build())
     assert not network.graphs
     (reason,) = network.cpu_reasons.values()

@@ -64,7 +64,7 @@ def test_a_reshape_alone_stays_on_the_cpu_and_says_why() -> None:
 def test_an_operator_over_a_limit_stays_with_the_value_as_reason() -> None:
     net = NetBuilder("int8", seed=1)
     x = net.conv2d(net.input((1, 20, 20, 8)), filters=8)
-    net.output(net.conv2d(x, filters=8, kernel=(65, 1)))
+    net.output(net.conv2d(x, filters=8, kernel=(65, 64)))
     module = partition(parse_tflite(net.build()))
     (decision,) = [d for d in explain_partition(module) if not d.on_npu]
     assert decision.reason == "dilated kernel height is 65, the NPU takes 1 to 64"
