@@ -20,8 +20,10 @@ import tvm
 from tvm.relay.build_module import BuildModule
 
 from tvm_ethosu.backend.program import Program
-from tvm_ethosu.backend.targets import joined, names_npu
+from tvm_ethosu.backend.targets import joined, named_npu, names_npu
+from tvm_ethosu.partition import partition_for_ethosu
 from tvm_ethosu.partition.relay.attrs import FunctionAttrs
+from tvm_ethosu.partition.relay.rewrite import npu_functions
 from tvm_ethosu.scheduler.allocate import Allocation
 from tvm_ethosu.scheduler.errors import UserError
 
@@ -96,30 +98,47 @@ def current_request() -> BuildRequest:
     return request
 
 
+def _partitioned(mod: Any, target: Any, options: dict[str, Any]) -> Any:
+    """Return the module to build: one without NPU functions, for an NPU, is partitioned now.
+
+    Its constants are then part of it, so that ``params`` of ``options`` are used up.
+    """
+    npu = named_npu(_targets(target))
+    if npu is None or not isinstance(mod, tvm.IRModule) or npu_functions(mod):
+        return mod
+    params, name = options.get("params"), options.get("mod_name") or "default"
+    options["params"] = None
+    return partition_for_ethosu(mod, params, accelerator_config=npu, mod_name=name)
+
+
+def _targets(target: Any) -> list[tvm.target.Target]:
+    several = isinstance(target, list | tuple | tvm.ir.Array)
+    return [tvm.target.Target(each) for each in (target if several else [target])]
+
+
 def _one_target(target: Any) -> Any:
     """Return what is built for: a list with an NPU in it becomes one target, all else stays."""
     if not isinstance(target, list | tuple | tvm.ir.Array):
         return target
-    targets = [tvm.target.Target(each) for each in target]
+    targets = _targets(target)
     return [joined(targets)] if names_npu(targets) else target
 
 
-def _first_target(target: Any) -> tvm.target.Target:
-    targets = list(target) if isinstance(target, list | tuple | tvm.ir.Array) else [target]
-    return tvm.target.Target(targets[0])
-
-
 def install(after_build: Callable[[BuildModule, BuildRequest, tvm.IRModule], None]) -> None:
-    """Wrap ``BuildModule.build``; ``after_build`` sees every finished build with NPU functions."""
+    """Wrap ``BuildModule.build``: an NPU's target is enough, and lists of targets become one.
+
+    ``after_build`` sees every finished build with NPU functions.
+    """
     original = BuildModule.build
     if hasattr(original, "__wrapped__"):
         return
 
     @functools.wraps(original)
     def build(self: BuildModule, mod: Any, target: Any = None, *args: Any, **kwargs: Any) -> Any:
+        mod = _partitioned(mod, target, kwargs)
         target = _one_target(target)
         executor = kwargs.get("executor") or tvm.relay.backend.Executor("graph")
-        request = BuildRequest(_first_target(target), executor)
+        request = BuildRequest(_targets(target)[0], executor)
         token = _CURRENT.set(request)
         try:
             result = original(self, mod, target, *args, **kwargs)

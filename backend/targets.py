@@ -56,3 +56,8 @@ def joined(targets: Sequence[tvm.target.Target]) -> tvm.target.Target:
 def names_npu(targets: Sequence[tvm.target.Target]) -> bool:
     """Return whether one of several targets is an NPU's."""
     return len(targets) > 1 and any(map(_is_npu, targets))
+
+
+def named_npu(targets: Sequence[tvm.target.Target]) -> str | None:
+    """Return the accelerator that one of the targets names, or None."""
+    return next((str(target.attrs["model"]) for target in targets if _is_npu(target)), None)

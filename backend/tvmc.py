@@ -27,7 +27,7 @@ from tvm_ethosu.backend.failures import sentence
 from tvm_ethosu.backend.mlf import is_mlf, write_mlf
 from tvm_ethosu.backend.network import cpu_refusal
 from tvm_ethosu.partition import partition_for_ethosu
-from tvm_ethosu.partition.options import OPTION_HELP, parse_size
+from tvm_ethosu.partition.options import OPTION_HELP, REPLACED, check_names, parse_size
 from tvm_ethosu.partition.relay.frontend import to_relay
 from tvm_ethosu.partition.relay.quiet import quiet_tuning_logs
 from tvm_ethosu.partition.tflite_file import load_tflite
@@ -35,24 +35,6 @@ from tvm_ethosu.scheduler.errors import EthosUError, UserError
 
 NAME = "ethos-u"
 FORMATS = ("so", "tar", "mlf")
-
-_CASCADES = "cascades are planned whenever sram_size asks for them; set sram_size instead"
-_SEARCH = "the scheduler has no such setting; leave it out"
-# Options of TVM's former Ethos-U backend: what replaces them.
-REPLACED: Mapping[str, str] = {
-    "enable_cascader": _CASCADES,
-    "enable_striping": _CASCADES,
-    "disable_copying_constants": "where weights lie follows from memory_mode and sram_size",
-    "dev_force_block_config": "block configs are chosen by the scheduler; leave it out",
-    "dev_max_open_plans": _SEARCH,
-    "dev_max_closed_plans": _SEARCH,
-    "dev_select_proposal_idx": _SEARCH,
-    "dev_disable_pareto_plans": _SEARCH,
-    "dev_disable_pareto_proposals": _SEARCH,
-    "dev_disable_block_culling": _SEARCH,
-    "dev_cascader_logging": "tvm-ethosu compile --json writes what was planned",
-}
-
 
 # What the running compilation has partitioned, for the sentence of what TVM can't compile.
 _PARTITIONED: ContextVar[tvm.IRModule | None] = ContextVar("tvm_ethosu_tvmc", default=None)
@@ -65,15 +47,6 @@ def _told_by_tvmc() -> Iterator[None]:
         yield
     except EthosUError as error:
         raise TVMCException(sentence(error)) from error
-
-
-def _check_names(options: Mapping[str, Any]) -> None:
-    for name in options:
-        if name in REPLACED:
-            raise UserError(f"target {NAME}: option '{name}' is gone: {REPLACED[name]}")
-        if name not in OPTION_HELP:
-            known = ", ".join(OPTION_HELP)
-            raise UserError(f"target {NAME}: unknown option '{name}' (known: {known})")
 
 
 def _parse_flag(name: str, options: Mapping[str, Any]) -> bool:
@@ -91,7 +64,7 @@ def partition(
         TVMCException: an option is unknown or a value unsuitable, or the network does not fit.
     """
     with _told_by_tvmc():
-        _check_names(options)
+        check_names(options, f"target {NAME}")
         if "sram_size" in options:
             options["sram_size"] = parse_size(options["sram_size"])
         for flag in ("overwrite_inputs", "share_io"):

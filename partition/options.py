@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -30,6 +30,25 @@ OPTION_HELP: Mapping[str, str] = MappingProxyType(
     }
 )
 
+_CASCADES = "cascades are planned whenever sram_size asks for them; set sram_size instead"
+_SEARCH = "the scheduler has no such setting; leave it out"
+# Options of TVM's former Ethos-U backend: what replaces them.
+REPLACED: Mapping[str, str] = MappingProxyType(
+    {
+        "enable_cascader": _CASCADES,
+        "enable_striping": _CASCADES,
+        "disable_copying_constants": "where weights lie follows from memory_mode and sram_size",
+        "dev_force_block_config": "block configs are chosen by the scheduler; leave it out",
+        "dev_max_open_plans": _SEARCH,
+        "dev_max_closed_plans": _SEARCH,
+        "dev_select_proposal_idx": _SEARCH,
+        "dev_disable_pareto_plans": _SEARCH,
+        "dev_disable_pareto_proposals": _SEARCH,
+        "dev_disable_block_culling": _SEARCH,
+        "dev_cascader_logging": "tvm-ethosu compile --json writes what was planned",
+    }
+)
+
 _UNITS = {"": 1, "K": 1024, "M": 1024 * 1024}
 
 
@@ -44,6 +63,20 @@ def parse_size(text: str | int) -> int:
     if size_bytes <= 0:
         raise UserError(f"size: not a number of bytes (got '{text}', write 65536, 64K or 1M)")
     return size_bytes
+
+
+def check_names(names: Iterable[str], where: str) -> None:
+    """Check that options are known; ``where`` says whose they are.
+
+    Raises:
+        UserError: one is not, or was one of TVM's former backend; the message says what to do.
+    """
+    for name in names:
+        if name in REPLACED:
+            raise UserError(f"{where}: option '{name}' is gone: {REPLACED[name]}")
+        if name not in OPTION_HELP:
+            known = ", ".join(OPTION_HELP)
+            raise UserError(f"{where}: unknown option '{name}' (known: {known})")
 
 
 @dataclass(frozen=True)

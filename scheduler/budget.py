@@ -31,6 +31,7 @@ class CallSite:
         live_io_bytes: the part of it that are inputs and outputs of the network.
         idle_io_bytes: inputs and outputs of the network that are not live at the call.
         other_pool_bytes: the part of it that lies in another pool than the scratch.
+        alignment_bytes: what all these tensors take in addition when each is rounded up to 16.
         ending: positions of the function's arguments that nobody reads after the call.
         ending_inputs: those of them that are inputs of the network.
         made_outputs: positions of the function's results that are outputs of the network.
@@ -41,6 +42,7 @@ class CallSite:
     live_io_bytes: int = 0
     idle_io_bytes: int = 0
     other_pool_bytes: int = 0
+    alignment_bytes: int = 0
     ending: frozenset[int] = frozenset()
     ending_inputs: frozenset[int] = frozenset()
     made_outputs: frozenset[int] = frozenset()

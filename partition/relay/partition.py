@@ -16,7 +16,7 @@ import tvm
 from tvm import relay
 
 from tvm_ethosu.partition.hardware import find_hardware
-from tvm_ethosu.partition.options import EthosUOptions, parse_size
+from tvm_ethosu.partition.options import EthosUOptions, check_names, parse_size
 from tvm_ethosu.partition.relay.attrs import FunctionAttrs, FunctionTensors, write_attrs
 from tvm_ethosu.partition.relay.break_down import broken_down
 from tvm_ethosu.partition.relay.canonical import canonical
@@ -106,11 +106,11 @@ def _does_not_fit(
     """Return the scheduler's refusal in terms of sram_size; ``left_bytes`` may be negative."""
     others = size_bytes - left_bytes
     used = max(site.used_memory_bytes - site.scratch_bytes for site in sites)
-    smallest = others + error.required_bytes
+    smallest = others + max(site.alignment_bytes for site in sites) + error.required_bytes
     return Infeasible(
         f"{error}; sram_size is {size_bytes} bytes, and other tensors hold {others} bytes during "
         f"this call (used_memory without scratch is {used} bytes; smallest sram_size for this "
-        f"function: {smallest} bytes)",
+        f"function, with each tensor rounded up to 16 bytes: {smallest} bytes)",
         required_bytes=smallest,
         available_bytes=size_bytes,
     )
@@ -237,6 +237,7 @@ def partition_for_ethosu(
     overwrite_inputs: bool = False,
     share_io: bool = False,
     mod_name: str = "default",
+    **others: Any,
 ) -> tvm.IRModule:
     """Return the module with everything the NPU takes moved into NPU functions.
 
@@ -257,6 +258,7 @@ def partition_for_ethosu(
         share_io: Let an output lie in an input's memory, the program passing one buffer for both;
             inputs are then overwritten too.
         mod_name: the prefix of generated symbols, as for ``relay.build``.
+        others: none; options of TVM's former backend are refused with what replaces them.
 
     Returns:
         A module whose NPU functions carry what the code generator needs.
@@ -265,6 +267,7 @@ def partition_for_ethosu(
         UserError: an option is unknown, a shape is dynamic, or ``mod`` is no Relay module.
         Infeasible: a function's scratch does not fit what ``sram_size`` leaves it.
     """
+    check_names(others, "partition_for_ethosu")
     options = EthosUOptions(
         accelerator_config,
         parse_size(sram_size) if isinstance(sram_size, str) else sram_size,

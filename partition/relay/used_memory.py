@@ -302,6 +302,9 @@ def call_site(call: CallReport) -> CallSite:
         scratch_bytes=total_bytes(tensor for tensor in call.live if tensor.role is Role.SCRATCH),
         live_io_bytes=total_bytes(io),
         idle_io_bytes=total_bytes(call.idle_io),
+        alignment_bytes=sum(
+            tensor.aligned_bytes - tensor.size_bytes for tensor in (*call.live, *call.idle_io)
+        ),
         ending=call.ending,
         ending_inputs=call.ending_inputs,
         made_outputs=call.made_outputs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relay
+from tvm.contrib import graph_executor
 
 from tests.partition.networks import partition, residual, two_functions
 from tvm_ethosu.backend.build_context import current_request
@@ -16,6 +18,8 @@ from tvm_ethosu.backend.codegen import generate
 from tvm_ethosu.backend.host import observe_npu_calls
 from tvm_ethosu.backend.network import build_for_host
 from tvm_ethosu.backend.targets import joined
+from tvm_ethosu.partition import partition_for_ethosu
+from tvm_ethosu.partition.relay.frontend import to_relay
 from tvm_ethosu.partition.relay.rewrite import npu_functions
 from tvm_ethosu.scheduler.arch import ARCHS
 from tvm_ethosu.scheduler.errors import Infeasible, UserError
@@ -49,6 +53,46 @@ def test_relay_build_gives_c_for_npu_functions_beside_tvms_own() -> None:
     assert "tvmgen_default_ethos_u_main_0(void* input0, void* output0, void* scratch)" in npu
     assert any("tvmgen_default___tvm_main__" in text for text in sources)
     assert "float12" not in "".join(sources)
+
+
+def _sources(built: object) -> list[str]:
+    """Return all C sources, without the comments in which TVM names its target."""
+    sources = [built.lib.get_source(), *(m.get_source() for m in built.lib.imported_modules)]
+    return sorted(re.sub("// tvm target: .*", "", source) for source in sources)
+
+
+@pytest.mark.parametrize(
+    "target", ["ethos-u/ethos-u55-64", ["ethos-u/ethos-u55-64", "c"], ["c", "ethos-u/ethos-u55-64"]]
+)
+def test_a_module_that_is_built_for_an_npu_is_partitioned(target: object) -> None:
+    mod, params = to_relay(residual())
+    by_hand = partition_for_ethosu(mod, params, accelerator_config="ethos-u55-64")
+    expected = _sources(_build_c(by_hand, "ethos-u/ethos-u55-64"))
+    target = tvm.target.Target(target) if isinstance(target, str) else target
+    built = relay.build(
+        mod,
+        target=target,
+        params=params,
+        executor=relay.backend.Executor("aot", UNPACKED),
+        runtime=relay.backend.Runtime("crt"),
+    )
+    assert any("tvm_ethosu_invoke(TVM_ETHOSU_U55_64" in text for text in expected)
+    assert _sources(built) == expected
+
+
+def test_beside_llvm_the_npu_is_simulated_without_a_partitioned_module() -> None:
+    mod, params = to_relay(residual())
+    built = relay.build(mod, target=["ethos-u/ethos-u55-64", "llvm"], params=params)
+    module = graph_executor.GraphModule(built["default"](tvm.cpu()))
+    with observe_npu_calls() as calls:
+        module.run()
+    assert len(calls) == 1
+
+
+def test_a_build_for_the_cpu_is_left_alone() -> None:
+    mod, params = to_relay(residual())
+    built = relay.build(mod, target="llvm", params=params)
+    assert "ethos_u" not in built.get_graph_json()
 
 
 def test_a_target_for_another_accelerator_is_refused() -> None:

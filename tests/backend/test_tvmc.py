@@ -17,8 +17,7 @@ from tvm.driver.tvmc import main as tvmc_main
 from tests.partition.networks import residual
 from tests.tflite_builder import NetBuilder
 from tvm_ethosu.backend.cli import main as ethosu_main
-from tvm_ethosu.backend.tvmc import REPLACED
-from tvm_ethosu.partition.options import OPTION_HELP
+from tvm_ethosu.partition.options import OPTION_HELP, REPLACED
 from tvm_ethosu.partition.tflite_file import load_tflite
 
 TVMS, OURS = "tvm.driver.tvmc", "tvm_ethosu.backend.tvmc"

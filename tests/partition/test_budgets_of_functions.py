@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 import tvm
 
 from tests.partition.networks import residual
 from tests.scheduler.builders import plan
 from tests.tflite_builder import NetBuilder, Value
-from tvm_ethosu.backend.network import FirmwareNetwork, compile_for_firmware
+from tvm_ethosu.backend.network import (
+    FirmwareNetwork,
+    build_for_firmware,
+    compile_for_firmware,
+)
 from tvm_ethosu.partition import EthosUOptions, partition_for_ethosu
 from tvm_ethosu.partition.relay.frontend import to_relay
 from tvm_ethosu.partition.tflite_file import TfliteFile, parse_tflite
@@ -78,6 +84,12 @@ def test_the_old_sum_over_functions_would_leave_nothing(network: FirmwareNetwork
     assert pressure > SRAM
 
 
+def _arena_bytes(mod: tvm.IRModule, params: dict[str, object], sram_size: int) -> int:
+    options = EthosUOptions(sram_size=sram_size)
+    module = partition_for_ethosu(mod, params, **asdict(options))
+    return build_for_firmware(module, options).sram.total_bytes
+
+
 @pytest.mark.parametrize("sram_size", [64, 1000])
 def test_the_size_that_a_refusal_names_is_the_smallest_one(sram_size: int) -> None:
     """Also where the other tensors alone are more than there is."""
@@ -86,10 +98,11 @@ def test_the_size_that_a_refusal_names_is_the_smallest_one(sram_size: int) -> No
         partition_for_ethosu(mod, params, sram_size=sram_size)
     smallest = caught.value.required_bytes
     assert caught.value.available_bytes == sram_size
-    assert f"smallest sram_size for this function: {smallest} bytes" in str(caught.value)
-    assert partition_for_ethosu(mod, params, sram_size=smallest)
+    assert "smallest sram_size for this function, with each tensor" in str(caught.value)
+    assert f"rounded up to 16 bytes: {smallest} bytes)" in str(caught.value)
+    assert _arena_bytes(mod, params, smallest) == smallest
     with pytest.raises(Infeasible):
-        partition_for_ethosu(mod, params, sram_size=smallest - 1)
+        _arena_bytes(mod, params, smallest - 1)
 
 
 def test_a_size_may_be_written_with_its_unit() -> None:

@@ -64,6 +64,12 @@ PYTHON: Mapping[str, Way] = {
     "module: there is no function 'main'": python(lambda: partition_for_ethosu(tvm.IRModule())),
     "module: not a Relay module (got …)": python(lambda: partition_for_ethosu(None)),
     "module: it is partitioned already": python(lambda: partition_for_ethosu(partitioned())),
+    "partition_for_ethosu: option '…' is gone: …": python(
+        lambda: partition_for_ethosu(dynamic(), enable_cascader=True)
+    ),
+    "partition_for_ethosu: unknown option '…' (known: …)": python(
+        lambda: partition_for_ethosu(dynamic(), sram=65536)
+    ),
     "… a dynamic shape has no fixed size … (input … is …)": python(
         lambda: partition_for_ethosu(dynamic())
     ),
