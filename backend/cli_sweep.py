@@ -142,7 +142,8 @@ def sweep(
     finally:
         # Interrupted as well: what is done is a result.
         rows = made.rows()
-        write(rows, output, plot, json_path)
+        if rows:
+            write(rows, output, plot, json_path)
     OUT.print(table(rows))
     for path in filter(None, (output, plot)):
         OUT.print(f"wrote {path}", markup=False)
