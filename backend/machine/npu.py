@@ -52,6 +52,7 @@ class Status(IntFlag):
     RUNNING = 1 << 0
     IRQ = 1 << 1
     BUS_ERROR = 1 << 2
+    RESETTING = 1 << 3
     PARSE_ERROR = 1 << 4
     END_REACHED = 1 << 5
 
@@ -101,10 +102,15 @@ class Observer:
 
 @dataclass(frozen=True)
 class NpuConfig:
-    """What NPU it is. ``hangs_at`` counts starts from 0 that never end, to test time limits."""
+    """What NPU it is.
+
+    To test a driver's time limits: ``hangs_at`` counts starts from 0 that never end, ``stuck_at``
+    resets from 0 that do not end before the next one.
+    """
 
     accelerator: sim.Accelerator
     hangs_at: frozenset[int] = frozenset()
+    stuck_at: frozenset[int] = frozenset()
 
 
 @functools.lru_cache(maxsize=32)
@@ -130,7 +136,7 @@ class NpuBlock:
         self.observer = observer
         self.runs: list[NpuRun] = []
         self.complaint: sim.SimulationError | None = None
-        self._starts = 0
+        self._starts = self._resets = 0
         self._values: dict[int, int] = {}
         self._status = Status.NONE
         self._protection = 0
@@ -161,6 +167,9 @@ class NpuBlock:
         match offset:
             case Register.RESET:
                 self._reset(value & 3)
+                if self._resets in self.config.stuck_at:
+                    self._status = Status.RESETTING
+                self._resets += 1
             case Register.CMD:
                 self._command(Command(value & 0x1F))
             case Register.PMCR:

@@ -112,6 +112,18 @@ def test_a_fault_has_its_code_and_the_next_inference_is_right(
 
 
 @pytest.mark.parametrize("how", CHECKED, ids=lambda how: how.settings[-1])
+def test_an_npu_that_stays_in_reset_is_reset_again_by_the_next_inference(
+    images: dict[Build, Image], how: Build
+) -> None:
+    # The first reset is that of the start, the second one that after the fault.
+    npu = NpuConfig(Accelerator.U55_128, hangs_at=frozenset({0}), stuck_at=frozenset({1}))
+    result = run_unicorn(with_word(images[how], "fault_kind", HANG), npu, Limits(seconds=30))
+    with_fault, after = result.console.splitlines()[2:4]
+    assert with_fault == "with the fault: run -01, driver -04, outputs wrong +01"
+    assert after == "after it: run +00, driver -04, outputs wrong +00"
+
+
+@pytest.mark.parametrize("how", CHECKED, ids=lambda how: how.settings[-1])
 def test_without_a_fault_there_is_none(images: dict[Build, Image], how: Build) -> None:
     result = run_unicorn(images[how], NpuConfig(Accelerator.U55_128))
     lines = result.console.splitlines()

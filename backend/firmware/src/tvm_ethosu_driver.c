@@ -11,6 +11,7 @@
 typedef struct {
   const tvm_ethosu_config_t* config; /* NULL until the NPU is ready */
   uint32_t accelerator;
+  bool needs_reset; /* it did not come out of the last reset, after a failure */
   tvm_ethosu_failure_t failure;
   uint64_t cycles;              /* of all runs */
   volatile uint32_t irq_status; /* STATUS as the interrupt's handler saw it, 0 before */
@@ -215,9 +216,8 @@ static int32_t fail(int32_t code, bool has_run) {
   if (!has_run) {
     driver.failure.status = 0u;
     driver.failure.queue_bytes = 0u;
-  } else if (reset(driver.config) != TVM_ETHOSU_OK) {
-    driver.config = NULL;
   } else {
+    driver.needs_reset = (reset(driver.config) != TVM_ETHOSU_OK);
     write_register(driver.config, NPU_CMD, NPU_CMD_IDLE);
   }
   return code;
@@ -258,7 +258,9 @@ int32_t tvm_ethosu_invoke(uint32_t accelerator, const uint32_t* stream, size_t s
   }
   write_register(config, NPU_CMD, 0u); /* wake it, power and clock stay on */
   /* An NPU that was without power has forgotten its access level. */
-  int32_t code = has_access(config) ? TVM_ETHOSU_OK : reset(config);
+  const bool is_awake = !driver.needs_reset && has_access(config);
+  int32_t code = is_awake ? TVM_ETHOSU_OK : reset(config);
+  driver.needs_reset = (code != TVM_ETHOSU_OK);
   if (code == TVM_ETHOSU_OK) {
     code = set_stream(config, stream, stream_bytes);
   }

@@ -105,7 +105,7 @@ typedef struct {
 int32_t tvm_ethosu_init(const tvm_ethosu_config_t* config);
 
 /* Run a command stream of stream_bytes bytes; blocks until the NPU has stopped. After a failure the
- * NPU has been reset, and the next call begins anew.
+ * NPU has been reset, and the next call begins anew; if it stayed in reset, that call tries again.
  */
 int32_t tvm_ethosu_invoke(uint32_t accelerator, const uint32_t* stream, size_t stream_bytes,
                           const tvm_ethosu_region_t* regions, size_t region_count);
