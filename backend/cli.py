@@ -196,9 +196,12 @@ def run(
 ) -> None:
     """Run MODEL with its NPU functions on the simulator."""
     from tvm_ethosu.backend.check import Checker, load_for_host
+    from tvm_ethosu.backend.outputs import check_ending, write_json
     from tvm_ethosu.backend.session import inference_table, run_session, session_report
     from tvm_ethosu.partition.tflite_file import load_tflite
 
+    if output is not None:
+        check_ending("--output", output, (".npz",))
     with working(f"compiling {model.name} for {options.accelerator_config}"):
         network = load_for_host(load_tflite(model), options)
         checker = Checker(network) if check else None
@@ -206,8 +209,6 @@ def run(
     if output is not None:
         session.save(output)
     if json_path is not None:
-        from tvm_ethosu.backend.outputs import write_json
-
         write_json(json_path, session_report(session))
     for table in inference_table(session):
         OUT.print(table)

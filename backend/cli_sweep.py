@@ -159,7 +159,7 @@ def run(made: Sweep) -> None:
     while missing := made.missing():
         bar = track(
             made.run(missing),
-            f"compiling {len(missing)} of {len(made.jobs)}",
+            f"compiling {len(missing)}, {len(made.jobs) - len(missing)} done before",
             total=len(missing),
             console=PROGRESS,
             transient=True,

@@ -13,13 +13,14 @@ import tvm
 from rich.table import Table
 
 from tvm_ethosu.backend.network import partition_file
+from tvm_ethosu.backend.outputs import check_ending
 from tvm_ethosu.partition import EthosUOptions, analyze_used_memory
 from tvm_ethosu.partition.liveness import Role
 from tvm_ethosu.partition.memory_report import CallReport, LiveTensor, UsedMemoryReport
 from tvm_ethosu.partition.relay.frontend import to_relay
 from tvm_ethosu.partition.tflite_file import TfliteFile
 from tvm_ethosu.scheduler.dump import short_origin
-from tvm_ethosu.scheduler.errors import Infeasible, UserError
+from tvm_ethosu.scheduler.errors import Infeasible
 
 _MOST_HOLDERS = 3
 
@@ -239,9 +240,7 @@ def check_plot(path: Path) -> None:
     Raises:
         UserError: the name ends neither in .svg nor in .html.
     """
-    ending = path.suffix.lower()
-    if ending not in _PLOTS:
-        raise UserError(f"--plot: unknown ending (got '{ending}', known: .svg, .html)")
+    check_ending("--plot", path, tuple(_PLOTS))
 
 
 def plot_text(view: MemoryView, path: Path) -> str:

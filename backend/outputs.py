@@ -25,6 +25,17 @@ DRIVER_DIR = Path(__file__).parent / "firmware" / "src"
 STDOUT = Path("-")
 
 
+def check_ending(option: str, path: Path, known: Sequence[str]) -> None:
+    """Check the name of a file to write, before any work is done for it.
+
+    Raises:
+        UserError: it ends in none of ``known``, given in lower case with the dot.
+    """
+    if path.suffix.lower() not in known:
+        expected = ", ".join(known)
+        raise UserError(f"{option}: unknown ending (got '{path.suffix}', known: {expected})")
+
+
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Yield a path to write to, in the folder of ``path``; at the end it becomes ``path``.

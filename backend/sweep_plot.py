@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_ethosu.backend.bench.plots import require_matplotlib
+from tvm_ethosu.backend.outputs import check_ending
 from tvm_ethosu.backend.sweep import Row
-from tvm_ethosu.scheduler.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,9 +42,7 @@ def check_plot(path: Path) -> None:
     Raises:
         UserError: the ending is unknown, or matplotlib is not installed.
     """
-    if path.suffix.lower() not in ENDINGS:
-        known = ", ".join(ENDINGS)
-        raise UserError(f"--plot: unknown ending (got '{path.suffix}', known: {known})")
+    check_ending("--plot", path, ENDINGS)
     require_matplotlib()
 
 

@@ -96,6 +96,23 @@ def test_run_takes_inputs_from_files_and_writes_outputs(model: Path, tmp_path: P
     assert np.load(out)["output0"].shape == (1, 1, 10)
 
 
+@pytest.mark.parametrize(
+    ("command", "option", "known"),
+    [
+        ("run", "--output", ".npz"),
+        ("memory", "--plot", ".svg, .html"),
+        ("sweep", "--plot", ".svg, .png"),
+    ],
+)
+def test_a_file_name_of_another_format_is_refused_before_any_work(
+    command: str, option: str, known: str, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = model.with_name("result.txt")
+    assert main([command, str(model), option, str(other)]) == 2
+    assert f"{option}: unknown ending (got '.txt', known: {known})" in capsys.readouterr().err
+    assert not other.exists()
+
+
 Bad = Callable[[Path], list[str]]
 
 

@@ -22,6 +22,7 @@ ANYWHERE: Mapping[str, Way] = {
         lambda desk: desk.hide("tflite.BuiltinOperator"), "explain", "model.tflite"
     ),
     "--json took '…': write --json last, or --json=-": cli("explain", "--json", "model.tflite"),
+    "…: unknown ending (got …, known: …)": cli("run", "model.tflite", "--output", "outputs.txt"),
     "this machine has too little memory for it": given(
         raising(MemoryError()), "explain", "model.tflite"
     ),

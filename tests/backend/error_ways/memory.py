@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import tvm
 from tvm import relay
 
-from tests.backend.error_ways.desk import Way, cli, python
+from tests.backend.error_ways.desk import Way, python
 from tests.backend.error_ways.networks import dynamic
 from tvm_ethosu.partition import analyze_used_memory
 
@@ -49,8 +49,5 @@ MEMORY: Mapping[str, Way] = {
     ),
     "… a dynamic shape has no fixed size in memory …": python(
         lambda: analyze_used_memory(dynamic())
-    ),
-    "--plot: unknown ending (got …, known: .svg, .html)": cli(
-        "memory", "model.tflite", "--plot", "picture.bmp"
     ),
 }

@@ -54,7 +54,6 @@ SWEEP: Mapping[str, Way] = {
     "…: another network of this sweep has the same name; rename one": given(
         twin, "sweep", "model.tflite", "twin/model.tflite"
     ),
-    "--plot: unknown ending (got …, known: …)": cli("sweep", "model.tflite", "--plot", "p.bmp"),
     "sweep: the package 'joblib' is not installed; …": _sweep(lambda desk: desk.forget("joblib")),
     "--cluster: the package 'distributed' is not installed; …": _sweep(
         lambda desk: desk.hide("distributed"), "--cluster", "tcp://localhost:8786"
