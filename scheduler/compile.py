@@ -177,7 +177,7 @@ def _in_slices(
         layouts = choose_layouts(split(graph, slices), padded)
         pieces = plan_segments(layouts, split_segments(plan.segments, graph, slices))
         pieces = replace(pieces, slices=tuple(sorted(slices.items())))
-        variants = _fastest_first(pieces, Estimator(layouts, estimator.hardware), budget_bytes)
+        variants = _fastest_first(pieces, own.with_layouts(layouts), budget_bytes)
         yield from _first_that_fits(variants, budget_bytes)
 
 

@@ -70,18 +70,21 @@ class _Blocks:
         return OpChoice(tuple(self.timed[cut] for cut in cuts), self.parameter_bytes)
 
 
-# An operator, and how its operands lie.
+# An operator by its number in _Known, and how its operands lie.
 _Laid = tuple[int, tuple[Layout, ...]]
 
 
 @dataclass(frozen=True)
 class _Known:
-    """What has been found out about a graph on some hardware, whatever the layouts."""
+    """What has been found out about operators on some hardware, whatever the layouts.
 
+    An operator is the same one in a graph in which others are done in slices; so it has a number.
+    """
+
+    numbers: dict[NpuOp, int] = field(default_factory=dict)
     fastest: dict[tuple[_Laid, _Cut, bool], Mapping[int, Timed]] = field(default_factory=dict)
     exact: dict[tuple[_Laid, _Cut, bool, int], Timed] = field(default_factory=dict)
     blocks: dict[tuple[int, _Cut], Integers] = field(default_factory=dict)
-    deepest: dict[int, int] = field(default_factory=dict)
     sizes: dict[tuple[int, int], int] = field(default_factory=dict)
     cuts: dict[tuple[int, int, int], _Cut] = field(default_factory=dict)
     best: dict[tuple[_Laid, frozenset[tuple[_Cut, int]]], tuple[_Blocks, _Blocks | None]] = field(
@@ -97,13 +100,17 @@ class Estimator:
         self.graph = layouts.graph
         self.hardware = hardware
         self._known = known or _Known()
+        numbers = self._known.numbers
         self._laid = [
-            (index, tuple(layouts.by_tensor[o.tensor] for o in (*op.inputs, op.ofm)))
-            for index, op in enumerate(self.graph.ops)
+            (
+                numbers.setdefault(op, len(numbers)),
+                tuple(layouts.by_tensor[o.tensor] for o in (*op.inputs, op.ofm)),
+            )
+            for op in self.graph.ops
         ]
 
     def with_layouts(self, layouts: Layouts) -> Estimator:
-        """Return an estimator for the same graph with other layouts."""
+        """Return an estimator for other layouts, be it with some operators in slices."""
         return Estimator(layouts, self.hardware, self._known)
 
     def whole_cycles(self, index: int) -> float:
@@ -188,8 +195,11 @@ class Estimator:
             timed[cut] = self._timed(index, rows, cut, own, in_sram)
         return _Blocks(timed, 0 if depth is None else self._parameter_bytes(index, depth))
 
+    def _number(self, index: int) -> int:
+        return self._laid[index][0]
+
     def _cut(self, index: int, rows: Rows) -> _Cut:
-        key, cuts = (index, rows.start, rows.stop), self._known.cuts
+        key, cuts = (self._number(index), rows.start, rows.stop), self._known.cuts
         if key not in cuts:
             op = self.graph.ops[index]
             read = (input_rows(op, operand, rows).height for operand in op.inputs)
@@ -209,7 +219,7 @@ class Estimator:
                 known.fastest[key] = {0: self._moved(op)}
             else:
                 blocks = self._legal(index, cut, op)
-                depth = known.deepest.setdefault(index, int(blocks[:, 2].max()))
+                depth = int(blocks[:, 2].max())
                 cycles = self._cycles(op, blocks, self._parameters(index, depth, in_sram))
                 known.fastest[key] = _best_of_each_depth(blocks, cycles)
         return known.fastest[key]
@@ -230,10 +240,10 @@ class Estimator:
         return exact[key]
 
     def _legal(self, index: int, cut: _Cut, op: NpuOp) -> Integers:
-        blocks = self._known.blocks
-        if (index, cut) not in blocks:
-            blocks[index, cut] = legal_blocks(op, self.hardware.target)
-        return blocks[index, cut]
+        key, blocks = (self._number(index), cut), self._known.blocks
+        if key not in blocks:
+            blocks[key] = legal_blocks(op, self.hardware.target)
+        return blocks[key]
 
     def _cycles(self, op: NpuOp, blocks: Integers, parameters: Parameters | None) -> Reals:
         layouts = self.layouts.by_tensor
@@ -262,7 +272,7 @@ class Estimator:
         return Parameters(size_bytes, target.system.sram if in_sram else target.constants)
 
     def _parameter_bytes(self, index: int, depth: int) -> int:
-        op, key = self.graph.ops[index], (index, depth)
+        op, key = self.graph.ops[index], (self._number(index), depth)
         if not isinstance(op, Conv2D | DepthwiseConv2D):
             return 0
         if key not in self._known.sizes:
