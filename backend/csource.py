@@ -17,9 +17,13 @@ def _lines(values: Sequence[str], per_line: int) -> Iterator[str]:
         yield ", ".join(values[start : start + per_line]) + ","
 
 
+# There are megabytes of them: looked up, not written out one by one.
+_BYTES = tuple(f"0x{byte:02x}" for byte in range(256))
+
+
 def byte_lines(data: bytes) -> list[str]:
     """Return bytes as the lines of a C initializer."""
-    return list(_lines([f"0x{byte:02x}" for byte in data], 16))
+    return list(_lines([_BYTES[byte] for byte in data], 16))
 
 
 def _word_lines(words: Sequence[int]) -> list[str]:

@@ -88,6 +88,8 @@ _ROUNDINGS: Mapping[Rounding, Any] = {
     Rounding.TWICE: api.NpuRoundingMode.TFL,
     Rounding.NATURAL: api.NpuRoundingMode.NATURAL,
 }
+# A channel's bias of 40 bits, multiplier and shift in the scale stream.
+_SCALE_BYTES = 10
 # Vela's number of the NPU's own memory, as the target of a transfer.
 _SHARED_RAM_REGION = 0x103
 _LAYOUTS: Mapping[Layout, Any] = {
@@ -376,6 +378,15 @@ def encode_weights(
             )
         streams.append(bytes(encoded))
     return tuple(streams)
+
+
+def scale_stream_bytes(arch: Arch, channels: int) -> tuple[int, ...]:
+    """Return the bytes of the scale stream of each core, see ``encode_scales``."""
+    cores = range(min(arch.cores, channels))
+    return tuple(
+        round_up(len(range(core, channels, arch.cores)) * _SCALE_BYTES, ALIGN_BYTES)
+        for core in cores
+    )
 
 
 def encode_scales(

@@ -45,6 +45,16 @@ class _BySegment:
             moved[segment_of[op]] = (*moved.get(segment_of[op], ()), op)
         return cls(moves, starting, moved)
 
+    def with_one(self, op: int, before: int, own: int) -> _BySegment:
+        """Return these with one transfer more, or at another place; ``own`` waits for it."""
+        starting, moved = dict(self.starting), self.moved
+        if op in self.start_of:
+            starting[self.start_of[op]] = tuple(o for o in starting[self.start_of[op]] if o != op)
+        else:
+            moved = {**moved, own: tuple(sorted((*moved.get(own, ()), op)))}
+        starting[before] = tuple(sorted((*starting.get(before, ()), op)))
+        return _BySegment({**self.start_of, op: before}, starting, moved)
+
 
 @dataclass(frozen=True)
 class _Trace:
@@ -105,9 +115,8 @@ class _Prefetch:
         Nothing changes before it begins, and once all times are later by the same, the end is too.
         """
         own = self.schedule.segment_of[op]
-        old = trace.moves.start_of
-        moves = _BySegment.of({**old, op: before}, self.schedule.segment_of)
-        first = min(before, old.get(op, before))
+        moves = trace.moves.with_one(op, before, own)
+        first = min(before, trace.moves.start_of.get(op, before))
         line, arrival = Timeline.at(trace.states[first]), dict(trace.arrival)
         for segment in range(first, len(self.order)):
             if segment > own:
@@ -130,15 +139,18 @@ class _Prefetch:
         """
         then = trace.states[segment]
         later = state[0] - then[0]
-        pending = [
-            op
-            for op, start in trace.moves.start_of.items()
-            if start < segment <= self.schedule.segment_of[op]
-        ]
-        pairs = list(zip(state, then, strict=True))
-        pairs += [(max(state[0], arrival[o]), max(then[0], trace.arrival[o])) for o in pending]
-        same = all(abs(now - before - later) < _SAME_CYCLES for now, before in pairs)
-        return later if same else None
+
+        def is_later(now: float, before: float) -> bool:
+            return abs(now - before - later) < _SAME_CYCLES
+
+        if not all(map(is_later, state, then)):
+            return None
+        for op, start in trace.moves.start_of.items():
+            if start < segment <= self.schedule.segment_of[op]:
+                arrivals = max(state[0], arrival[op]), max(then[0], trace.arrival[op])
+                if not is_later(*arrivals):
+                    return None
+        return later
 
     def _runs_of(self, segment: int, moved: tuple[int, ...]) -> Sequence[tuple[int | None, float]]:
         """Return a segment's kernels, in runs of which only the first has a transfer to wait for.

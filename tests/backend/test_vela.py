@@ -75,6 +75,13 @@ def test_two_cores_take_every_other_channel() -> None:
     assert [odd[10 * i] for i in range(2)] == [1, 3]
 
 
+@pytest.mark.parametrize("arch", ARCHS, ids=lambda arch: arch.accelerator.value)
+@pytest.mark.parametrize("channels", [1, 2, 3, 7, 8, 16, 17, 33])
+def test_the_size_of_scales_is_known_before_they_are_encoded(arch: Arch, channels: int) -> None:
+    made = vela.encode_scales(arch, np.zeros(channels, np.int64), [Rescale(1, 1)] * channels)
+    assert vela.scale_stream_bytes(arch, channels) == tuple(map(len, made))
+
+
 def test_vela_stays_silent(capfd: pytest.CaptureFixture[str]) -> None:
     compile_graph(chain([Shape(1, 4, 4, 16)] * 3), U55)
     out, err = capfd.readouterr()
